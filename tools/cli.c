@@ -45,14 +45,14 @@ static void put_coloured(const char *line, size_t n) {
 /* ---- progress ---- */
 static bool progress_shown; /* on the line of the cursor */
 
-void cli_hide_progress(void) {
+static void hide_progress(void) {
   if (progress_shown) (void)fputs("\r\033[K", stderr);
   progress_shown = false;
 }
 
 static void show_progress(void *context, const char *what, int64_t done, int64_t total) {
   (void)context;
-  cli_hide_progress();
+  hide_progress();
   if (done >= total) return;
   (void)fprintf(stderr, "%s: %" PRId64 " of %" PRId64, what, done, total);
   progress_shown = true;
@@ -99,7 +99,7 @@ int cli_usage(const char *fmt, ...) {
   va_list args;
   char text[4096];
   if (weir_launch_rank() > 0) return CLI_USAGE;
-  cli_hide_progress();
+  hide_progress();
   va_start(args, fmt);
   (void)vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
@@ -129,7 +129,7 @@ int cli_status(weir_status st) {
   if (st == WEIR_OK) return 0;
   const char *message = weir_error();
   if (is_silent(message)) return weir_exit_code(st);
-  cli_hide_progress();
+  hide_progress();
   bool diagnostics = begins(message, "error: ") || strstr(message, ": error: ") != NULL;
   if (!diagnostics)
     (void)fprintf(stderr, "weir: %serror:%s ", cli_colour(stderr, "31"), cli_colour(stderr, "0"));
@@ -322,7 +322,7 @@ int cli_parse(int argc, char **argv, const char *command, cli *result) {
 }
 
 void cli_free(cli *c) {
-  cli_hide_progress();
+  hide_progress();
   weir_log_to(NULL, NULL, NULL);
   json_command = NULL;
   free((void *)c->operands);
@@ -454,7 +454,7 @@ static size_t character(const unsigned char *c) {
 }
 
 /* Names of files need not be UTF-8, JSON is. */
-void cli_json_text(const char *text) {
+static void json_text(const char *text) {
   (void)putchar('"');
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
     size_t n = character(c);
@@ -469,7 +469,7 @@ void cli_json_text(const char *text) {
 
 void cli_json_string(const char *key, const char *text) {
   (void)printf("\"%s\": ", key);
-  cli_json_text(text);
+  json_text(text);
 }
 
 void cli_print_files(const cli *c, const char *const *paths, size_t n) {
@@ -479,7 +479,7 @@ void cli_print_files(const cli *c, const char *const *paths, size_t n) {
   (void)printf(", \"files\": [");
   for (size_t i = 0; i < n; i++) {
     (void)printf("%s", i ? ", " : "");
-    cli_json_text(paths[i]);
+    json_text(paths[i]);
   }
   (void)printf("]}\n");
 }

@@ -86,12 +86,10 @@ int cli_check_devices(const cli *c, const weir_fusion *f);
  * none, or a launcher made it; else "". */
 const char *cli_colour(FILE *stream, const char *code);
 
-/* Shows the progress of long work on a terminal, unless --quiet; hides what is shown. */
+/* From now on shows the progress of long work on a terminal, unless --quiet. */
 void cli_show_progress(const cli *c);
-void cli_hide_progress(void);
 
-/* "text", and "key": "text", as JSON. */
-void cli_json_text(const char *text);
+/* Prints `"key": "text"`, as JSON. */
 void cli_json_string(const char *key, const char *text);
 /* With --json, what a command wrote in place of what it would print. */
 void cli_print_files(const cli *c, const char *const *paths, size_t n);

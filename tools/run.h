@@ -88,9 +88,8 @@ bool run_any_sharded(const run_list *l);
 int run_take_shards(run_state *s);
 /* After the runs: replicas of shards are compared. */
 int run_join_outputs(run_state *s);
-/* One per device, to be freed; NULL: no memory. */
-const weir_dl_tensor **run_shard_tensors(const run_tensor *t, bool again);
-/* The same for all tensors of a list; `lists` is NULL if none is sharded. */
+/* The tensors of the shards of a list: one per device for each entry that is sharded. `lists` is NULL if
+ * none is. */
 typedef struct run_shard_lists {
   const weir_dl_tensor *const **lists;
   size_t len;
@@ -112,7 +111,6 @@ int run_check_donated(const run_state *s);
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);
 size_t run_size_bytes(const weir_array *a);
-size_t run_tensor_bytes(const weir_dl_tensor *t);
 
 /* With --stats: how fast the program could be, and is predicted to be. All processes call it. */
 int run_bound(run_state *s);

@@ -13,13 +13,13 @@ static int64_t count(const weir_dl_tensor *t) {
 
 static int64_t count_of(const weir_array *a) { return count(weir_array_tensor(a)); }
 
-size_t run_tensor_bytes(const weir_dl_tensor *t) {
+static size_t tensor_bytes(const weir_dl_tensor *t) {
   weir_dtype dtype = WEIR_F32;
   (void)weir_dtype_from_dl(t->dtype, &dtype);
   return (size_t)count(t) * weir_dtype_size_bytes(dtype);
 }
 
-size_t run_size_bytes(const weir_array *a) { return run_tensor_bytes(weir_array_tensor(a)); }
+size_t run_size_bytes(const weir_array *a) { return tensor_bytes(weir_array_tensor(a)); }
 
 /* ---- what the values look like ---- */
 typedef struct summary {
@@ -103,7 +103,7 @@ static size_t bytes_of(const run_list *l) {
   size_t bytes = 0;
   for (size_t i = 0; i < l->len; i++) {
     const run_tensor *t = &l->data[i];
-    if (!t->sharded) bytes += t->value ? run_size_bytes(t->value) : run_tensor_bytes(&t->bare);
+    if (!t->sharded) bytes += t->value ? run_size_bytes(t->value) : tensor_bytes(&t->bare);
     for (size_t k = 0; k < t->n_shards; k++)
       if (t->shards[k].value) bytes += run_size_bytes(t->shards[k].value);
   }

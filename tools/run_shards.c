@@ -178,12 +178,22 @@ bool run_any_sharded(const run_list *l) {
   return false;
 }
 
+/* The arrays of a tensor's shards, one per device, as a list to be freed; NULL: no memory. */
+static const weir_dl_tensor **shard_tensors(const run_tensor *t, bool again) {
+  const weir_dl_tensor **list = calloc(t->n_shards + 1, sizeof *list);
+  for (size_t k = 0; list && k < t->n_shards; k++) {
+    const run_shard *f = &t->shards[k];
+    list[k] = weir_array_tensor(again ? f->again : f->value);
+  }
+  return list;
+}
+
 /* Compares replicas; with --check the whole tensor comes together where the check is made. */
 static int join(const run_state *s, weir_side side, size_t i, run_tensor *t) {
   if (!t->sharded) return 0;
   bool whole = cli_flag(s->c, "check"), here = whole && s->devices.first == 0;
   if (here && !t->value) CLI_TRY(run_allocate_one(s, t, &t->value));
-  const weir_dl_tensor **list = run_shard_tensors(t, false);
+  const weir_dl_tensor **list = shard_tensors(t, false);
   if (!list) return run_out_of_memory();
   weir_status st = weir_program_join(s->program, s->shapes, side, i, list, whole,
                                      here ? weir_array_tensor(t->value) : NULL);
@@ -209,15 +219,6 @@ int run_join_outputs(run_state *s) {
 }
 
 /* ---- lists for the library ---- */
-const weir_dl_tensor **run_shard_tensors(const run_tensor *t, bool again) {
-  const weir_dl_tensor **list = calloc(t->n_shards + 1, sizeof *list);
-  for (size_t k = 0; list && k < t->n_shards; k++) {
-    const run_shard *f = &t->shards[k];
-    list[k] = weir_array_tensor(again ? f->again : f->value);
-  }
-  return list;
-}
-
 void run_shard_lists_free(const run_shard_lists *lists) {
   for (size_t i = 0; lists->lists && i < lists->len; i++) free((void *)lists->lists[i]);
   free((void *)lists->lists);
@@ -230,7 +231,7 @@ bool run_shard_lists_make(const run_list *l, bool again, run_shard_lists *result
   if (!result->lists) return false;
   for (size_t i = 0; i < l->len; i++) {
     if (!l->data[i].sharded) continue;
-    result->lists[i] = run_shard_tensors(&l->data[i], again);
+    result->lists[i] = shard_tensors(&l->data[i], again);
     if (!result->lists[i]) return false;
   }
   return true;

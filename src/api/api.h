@@ -62,8 +62,6 @@ void api_copy_sized(void *to, const void *from, size_t struct_size, size_t size_
 /* A malloc copy for a char ** result. */
 status api_string(const strbuf *text, char **result);
 /* A whole file; *data belongs to the caller. */
-/* Writes a file: all of it, or it stays as it was. */
-status api_save(const char *path, const char *text, size_t length);
 status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
 
 /* ---- what options hold beside the table (options.c, world.c) ---- */
@@ -86,9 +84,7 @@ static inline weir_tensor api_tensor_handle(const ir_func *f, ir_tensor t) {
 /* Interns a name after checking that the language can write it; 0 with a diagnostic otherwise. */
 uint32_t api_name(ir_func *f, const char *name);
 
-/* Parses, applies and verifies into an initialised module; reports to its diagnostics. */
-status api_parse(ir_module *m, const char *name, const char *text, size_t length);
-/* Applies the schedules of all functions and verifies them; likewise. */
+/* Applies the schedules of all functions and verifies them; reports to the module's diagnostics. */
 void api_verify(ir_module *m);
 /* Derives the scheduled view, or drops it before the definition changes. */
 bool api_schedule(ir_func *f);

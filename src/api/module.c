@@ -74,7 +74,8 @@ static void verify_understood(ir_module *m) {
   }
 }
 
-status api_parse(ir_module *m, const char *name, const char *text, size_t length) {
+/* Parses, applies and verifies into an initialised module; reports to its diagnostics. */
+static status parse(ir_module *m, const char *name, const char *text, size_t length) {
   status st = text_parse(m, name, text, length);
   verify_understood(m);
   return st;
@@ -89,7 +90,7 @@ typedef struct parse_call {
 static status parse_body(arena *scratch, void *context) {
   (void)scratch;
   parse_call *c = context;
-  return api_parse(&c->m->ir, c->name, c->text, c->length);
+  return parse(&c->m->ir, c->name, c->text, c->length);
 }
 
 weir_status weir_module_parse(const char *name, const char *text, size_t length,

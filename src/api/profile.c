@@ -167,7 +167,8 @@ static bool ends_in(const char *text, const char *ending) {
   return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-status api_save(const char *path, const char *text, size_t length) {
+/* Writes a file: all of it, or it stays as it was. */
+static status save(const char *path, const char *text, size_t length) {
   beside b;
   status st = beside_open(&b, path, &memory_default);
   if (st == STATUS_OK && fwrite(text, 1, length, b.file) != length) st = beside_failed(&b);
@@ -180,7 +181,7 @@ status api_save(const char *path, const char *text, size_t length) {
 weir_status weir_text_write(const char *text, const char *path) {
   if (!text || !path) return api_refuse("weir_text_write: an argument is NULL");
   api_begin();
-  return api_end(api_save(path, text, strlen(text)));
+  return api_end(save(path, text, strlen(text)));
 }
 
 /* Spans without a length are not shown. */
@@ -209,7 +210,7 @@ static status write_body(arena *scratch, void *context) {
   if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
   else if (ends_in(c->path, ".svg")) rt_trace_svg(&trace, c->title, &out);
   else rt_trace_json(&trace, 1, &out);
-  return api_save(c->path, out.data, out.len);
+  return save(c->path, out.data, out.len);
 }
 
 /* ---- pages of traces written earlier ---- */
@@ -243,7 +244,7 @@ static status page_body(arena *scratch, void *context) {
   strbuf out;
   strbuf_init(&out, scratch);
   TRY(rt_trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));
-  return api_save(c->path, out.data, out.len);
+  return save(c->path, out.data, out.len);
 }
 
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,

@@ -184,8 +184,6 @@ void check_world_report_destroy(check_world_report *report); /* accepts a zeroed
 /* ---- text; only inside a memory_guard() ----
  * Streams are named as in host programs: `main`, and worker streams by their index. */
 const char *check_kind_name(check_kind kind);
-/* "FILE:LINE:COL: error: ..." and what to do; lines end in '\n'. */
-void check_finding_text(const check_report *report, const check_finding *finding, strbuf *out);
 /* One note per redundant wait. */
 void check_waits_text(const check_report *report, strbuf *out);
 /* All of it, and a line with the totals. */

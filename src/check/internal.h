@@ -323,10 +323,10 @@ void check_add_instr(const check_report *report, uint32_t instr, strbuf *out);
 /* "checked 3 streams": the noun in its number. */
 void check_add_count(strbuf *out, const char *before, uint64_t n, const char *noun);
 bool check_add_place(const rt_plan *plan, uint32_t instr, strbuf *out);
-/* As check_finding_text(), for the ranks that the text `who` names ("rank 3: "). */
+/* "FILE:LINE:COL: error: …" and what to do about it; lines end in '\n'. `who` names the ranks that it is
+ * about ("rank 3: "), "" in a report of one plan. */
 void check_add_finding(const check_report *report, const check_finding *f, const char *who,
                        strbuf *out);
-void check_wait_text(const check_report *report, const check_wait *w, strbuf *out);
 
 /* ---- order.c, layout.c, waits.c ---- */
 void check_found(check_analysis *c, const check_finding *f);

@@ -275,12 +275,8 @@ void check_add_finding(const check_report *report, const check_finding *f, const
   add_remedy(plan, f, out);
 }
 
-void check_finding_text(const check_report *report, const check_finding *f, strbuf *out) {
-  check_add_finding(report, f, "", out);
-}
-
 /* ---- waits and totals ---- */
-void check_wait_text(const check_report *report, const check_wait *w, strbuf *out) {
+static void wait_text(const check_report *report, const check_wait *w, strbuf *out) {
   const rt_plan *plan = report->plan;
   if (check_add_place(plan, w->instr, out)) strbuf_puts(out, ": ");
   strbuf_printf(out, "note: redundant wait, instruction %u: stream ", w->instr);
@@ -295,7 +291,7 @@ void check_waits_text(const check_report *report, strbuf *out) {
   for (uint32_t k = 0; k < report->waits.len; k++) {
     const check_wait *w = &report->waits.data[k];
     if (w->verdict == CHECK_WAIT_IMPLIED || w->verdict == CHECK_WAIT_UNUSED)
-      check_wait_text(report, w, out);
+      wait_text(report, w, out);
   }
 }
 
@@ -324,7 +320,7 @@ static void totals_text(const check_report *report, strbuf *out) {
 
 void check_report_text(const check_report *report, strbuf *out) {
   for (uint32_t k = 0; k < report->findings.len; k++)
-    check_finding_text(report, &report->findings.data[k], out);
+    check_add_finding(report, &report->findings.data[k], "", out);
   if (report->n_found > report->findings.len)
     strbuf_printf(out, "error: and %" PRIu64 " more errors\n",
                   report->n_found - report->findings.len);

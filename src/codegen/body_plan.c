@@ -71,7 +71,8 @@ static void join(rows_writer *x, uint32_t i, uint32_t from) {
   if (x->level[from] > x->level[i]) x->level[i] = x->level[from];
 }
 
-uint32_t cg_rows_bare(const rows_writer *x, uint32_t i) {
+/* The node without casts around it. */
+static uint32_t bare(const rows_writer *x, uint32_t i) {
   while (rows_node(x, i)->kind == CG_NODE_CAST) i = rows_node(x, i)->operands[0];
   return i;
 }
@@ -94,14 +95,14 @@ static bool is_step(const rows_writer *x, uint32_t i, ir_opcode code) {
 static uint32_t find_top(const rows_writer *x, uint32_t i) {
   const cg_node *sum = rows_node(x, i);
   if (!x->online || sum->fold != IR_FOLD_SUM || !ir_dtype_is_float(sum->dtype)) return CG_NO_NODE;
-  uint32_t power = cg_rows_bare(x, sum->operands[0]);
+  uint32_t power = bare(x, sum->operands[0]);
   if (!is_step(x, power, IR_OP_EXP)) return CG_NO_NODE;
-  uint32_t distance = cg_rows_bare(x, rows_node(x, power)->operands[0]);
+  uint32_t distance = bare(x, rows_node(x, power)->operands[0]);
   if (!is_step(x, distance, IR_OP_SUB)) return CG_NO_NODE;
-  uint32_t top = cg_rows_bare(x, rows_node(x, distance)->operands[1]);
-  uint32_t g = cg_rows_bare(x, rows_node(x, distance)->operands[0]);
+  uint32_t top = bare(x, rows_node(x, distance)->operands[1]);
+  uint32_t g = bare(x, rows_node(x, distance)->operands[0]);
   if (!rows_is_fold(x, top, false) || rows_node(x, top)->fold != IR_FOLD_MAX) return CG_NO_NODE;
-  return cg_rows_bare(x, rows_node(x, top)->operands[0]) == g ? top : CG_NO_NODE;
+  return bare(x, rows_node(x, top)->operands[0]) == g ? top : CG_NO_NODE;
 }
 
 static bool classify(rows_writer *x, uint32_t i) {

@@ -78,8 +78,6 @@ static inline int64_t rows_plane_bytes(const rows_writer *x) {
     if (rows_is_fold(x, i, true) && ir_dtype_size_bytes(rows_part_dtype(x, i)) > 4) size = 8;
   return cg_ceildiv(x->grid * x->n * size, CG_ALIGN) * CG_ALIGN;
 }
-/* The node without casts around it. */
-uint32_t cg_rows_bare(const rows_writer *x, uint32_t i);
 /* How the kernel goes over the body; false: there is no form for it. */
 bool cg_rows_plan(rows_writer *x, arena *memory);
 const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const char *b);

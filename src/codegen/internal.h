@@ -33,7 +33,6 @@ void cg_end(cg_writer *w, cg_kernel *k, const char *name, int64_t grid_x, int64_
 
 /* Adds a number or an address; the result is its place in n.at or p.at. */
 uint32_t cg_number(cg_writer *w, int64_t value);
-uint32_t cg_number_f64(cg_writer *w, double value);
 uint32_t cg_address(cg_writer *w, const cg_view *v);
 uint32_t cg_error_address(cg_writer *w);
 /* A stream of random numbers, as weir_drawn() takes it, as text. */

@@ -28,7 +28,7 @@ uint32_t cg_number(cg_writer *w, int64_t value) {
   return w->numbers.len - 1;
 }
 
-uint32_t cg_number_f64(cg_writer *w, double value) {
+static uint32_t number_f64(cg_writer *w, double value) {
   int64_t bits;
   memcpy(&bits, &value, sizeof bits);
   return cg_number(w, bits);
@@ -112,7 +112,7 @@ const char *cg_number_text(cg_writer *w, int64_t value) {
 }
 
 const char *cg_f64_text(cg_writer *w, double value) {
-  return cg_text(w, "__longlong_as_double(n.at[%u])", cg_number_f64(w, value));
+  return cg_text(w, "__longlong_as_double(n.at[%u])", number_f64(w, value));
 }
 
 const char *cg_key_text(cg_writer *w, int64_t number) {

@@ -28,8 +28,6 @@ void draw_titled_text(draw_picture *p, const char *class, double x, double y, do
 double draw_text_width(const char *text); /* of its first line, in that font */
 /* A path with an arrow at its end. */
 void draw_arrow(draw_picture *p, const char *class, double x0, double y0, double x1, double y1);
-/* The picture may be this wide. */
-void draw_reach(draw_picture *p, double x);
 
 /* ---- parts, below what was drawn before ---- */
 void draw_meshes(draw_picture *p);  /* pieces.c */

@@ -20,7 +20,6 @@ typedef struct lanes {
   double lane, comm; /* as wide as the longest text needs */
   double top;
   VEC(posted) posts;
-  double group_y; /* of the group that is open; 0: none */
 } lanes;
 
 static double lane_x(const lanes *l, uint32_t lane) {

@@ -2,7 +2,8 @@
 
 #include "draw/internal.h"
 
-void draw_reach(draw_picture *p, double x) {
+/* The picture may be this wide. */
+static void reach(draw_picture *p, double x) {
   if (x + DRAW_MARGIN > p->width) p->width = x + DRAW_MARGIN;
 }
 
@@ -21,7 +22,7 @@ void draw_rect(draw_picture *p, const char *class, double x, double y, double w,
   strbuf_printf(p->out,
                 "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
                 class, x, y, w, h);
-  draw_reach(p, x + w);
+  reach(p, x + w);
 }
 
 /* Neighbours differ: steps of the golden angle. */
@@ -31,7 +32,7 @@ void draw_device_rect(draw_picture *p, int64_t device, double x, double y, doubl
                 "<rect class=\"piece\" style=\"fill:hsl(%d,65%%,80%%)\" x=\"%.1f\" y=\"%.1f\" "
                 "width=\"%.1f\" height=\"%.1f\"/>\n",
                 hue, x, y, w, h);
-  draw_reach(p, x + w);
+  reach(p, x + w);
 }
 
 static void open_text(draw_picture *p, const char *class, double x, double y) {

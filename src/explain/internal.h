@@ -52,8 +52,6 @@ void explain_chain(explaining *e, uint32_t why, uint32_t indent);
 void explain_cut(explaining *e, const shard_axis *a, ir_mesh mesh, uint32_t k);
 /* The mesh of a lowered tensor, what each axis of it means, its streams; with the reasons of each. */
 void explain_placement(explaining *e, ir_tensor t);
-/* Why no loop came of a stream axis of f; NULL: one did. */
-const ir_unstreamed *explain_unstreamed(const explaining *e, ir_axis a);
 /* "its reduction", "dimension 1": along which axis of t's logical domain a loop axis goes. */
 void explain_along(explaining *e, const ir_domains *d, ir_axis a);
 /* "d.x" */

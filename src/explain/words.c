@@ -125,7 +125,8 @@ static uint32_t logical_place(const explaining *e, const ir_domains *d, ir_axis 
   }
 }
 
-const ir_unstreamed *explain_unstreamed(const explaining *e, ir_axis a) {
+/* Why no loop came of a stream axis of f; NULL: one did. */
+static const ir_unstreamed *unstreamed_at(const explaining *e, ir_axis a) {
   const ir_host *host = e->h->host;
   for (uint32_t i = 0; i < host->unstreamed.len; i++)
     if (IR_SAME(host->unstreamed.data[i].axis, a)) return &host->unstreamed.data[i];
@@ -141,7 +142,7 @@ void explain_along(explaining *e, const ir_domains *d, ir_axis a) {
 }
 
 static void put_stream(explaining *e, const ir_domains *d, ir_axis a) {
-  const ir_unstreamed *unused = explain_unstreamed(e, a);
+  const ir_unstreamed *unused = unstreamed_at(e, a);
   strbuf_puts(e->out, unused ? "  marked as a stream along " : "  streamed along ");
   explain_along(e, d, a);
   strbuf_puts(e->out, ", in ");

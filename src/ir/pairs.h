@@ -16,18 +16,6 @@ typedef struct pairing {
   uint32_t n;
 } pairing;
 
-/* Axis `p` of the producer is axis `r` of the consumer. An exact pair of a broadcast axis and one
- * that is none becomes one that stretches. */
-void pairs_add(pairing *m, uint32_t p, uint32_t r, ir_pair_kind kind);
-/* The last of the producer's first `p_end` dimensions against the consumer's before `r_end`. */
-void pairs_align(pairing *m, uint32_t p_end, uint32_t r_end);
-/* The attribute `dim`, of `rank` dimensions, counted from the front. */
-uint32_t pairs_dim(const pairing *m, uint32_t rank);
-/* All but one axis; `shift` when the consumer has no place for it. */
-void pairs_all_but(pairing *m, uint32_t axis, bool shift);
-/* The same of axes that have the consumer's extent. */
-void pairs_equal_but(pairing *m, uint32_t axis);
-
 /* ---- one function per family, by the names of families.def ---- */
 typedef void pairs_fn(pairing *m);
 #define IR(infer, pairs, ...) pairs_##pairs

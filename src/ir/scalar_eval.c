@@ -59,11 +59,27 @@ static bool eval_small(const ir_scalars *s, ir_scalar x, const int64_t *symbols,
   return value_of(s, node, symbols, n, a, b, value);
 }
 
+/* An array by id: 1 for x and everything in it, else 0. The caller frees it to the allocator of the scalars'
+ * arena. NULL: no memory. */
+static uint8_t *reach(const ir_scalars *s, ir_scalar x) {
+  uint8_t *reached = memory_alloc(s->memory->memory, (size_t)x.id + 1);
+  if (!reached) return NULL;
+  memset(reached, 0, (size_t)x.id + 1);
+  reached[x.id] = 1;
+  for (uint32_t id = x.id; id > 0; id--) {
+    if (!reached[id]) continue;
+    reached[s->nodes.data[id].a.id] = 1;
+    reached[s->nodes.data[id].b.id] = 1;
+  }
+  reached[0] = 0;
+  return reached;
+}
+
 /* Operands have smaller ids than what they are operands of. */
 static bool eval_large(const ir_scalars *s, ir_scalar x, const int64_t *symbols, uint32_t n,
                        int64_t *value) {
   const allocator *memory = s->memory->memory;
-  uint8_t *reached = ir_scalar_reach(s, x);
+  uint8_t *reached = reach(s, x);
   int64_t *values = reached ? memory_alloc(memory, ((size_t)x.id + 1) * sizeof *values) : NULL;
   bool good = values != NULL;
   for (uint32_t id = 1; good && id <= x.id; id++) {
@@ -86,20 +102,6 @@ bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, ui
 
 /* ---- symbols ---- */
 
-uint8_t *ir_scalar_reach(const ir_scalars *s, ir_scalar x) {
-  uint8_t *reached = memory_alloc(s->memory->memory, (size_t)x.id + 1);
-  if (!reached) return NULL;
-  memset(reached, 0, (size_t)x.id + 1);
-  reached[x.id] = 1;
-  for (uint32_t id = x.id; id > 0; id--) {
-    if (!reached[id]) continue;
-    reached[s->nodes.data[id].a.id] = 1;
-    reached[s->nodes.data[id].b.id] = 1;
-  }
-  reached[0] = 0;
-  return reached;
-}
-
 static bool any_small(const ir_scalars *s, ir_scalar x, ir_symbol_visitor visit, void *context) {
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   if (n->kind == IR_SCALAR_SYMBOL) return visit(context, (uint32_t)n->value);
@@ -109,7 +111,7 @@ static bool any_small(const ir_scalars *s, ir_scalar x, ir_symbol_visitor visit,
 
 /* Without memory every symbol is taken to occur. */
 static bool any_large(const ir_scalars *s, ir_scalar x, ir_symbol_visitor visit, void *context) {
-  uint8_t *reached = ir_scalar_reach(s, x);
+  uint8_t *reached = reach(s, x);
   bool found = false;
   for (uint32_t id = 1; !found && id <= x.id; id++) {
     const ir_scalar_node *n = &s->nodes.data[id];

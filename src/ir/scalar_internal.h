@@ -14,8 +14,4 @@ static inline int64_t ir_floor_of(int64_t x, int64_t y) { return x / y - (x % y 
 /* What chunk and chunk_start are for an index. */
 int64_t ir_scalar_chunk_value(const ir_chunk_list *l, ir_scalar_kind kind, int64_t index);
 
-/* Bytes, one by id up to x: 1 for x and everything in it, else 0. From the allocator of the scalars' arena,
- * to be freed there; NULL if that has no memory. */
-uint8_t *ir_scalar_reach(const ir_scalars *s, ir_scalar x);
-
 #endif

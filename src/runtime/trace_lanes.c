@@ -4,7 +4,7 @@
 
 uint32_t rt_trace_ranks(const rt_plan *plan) { return plan->n_ranks > 1 ? plan->n_ranks : 1; }
 
-uint32_t rt_trace_streams(const rt_plan *plan, uint32_t rank) {
+static uint32_t streams_of(const rt_plan *plan, uint32_t rank) {
   return plan->n_ranks > 1 ? plan->first_stream[rank + 1] - plan->first_stream[rank]
                            : plan->n_streams;
 }
@@ -55,16 +55,16 @@ uint32_t rt_trace_lane(const rt_trace_lanes *l, const rt_trace *t, uint32_t span
   const rt_plan *plan = t->plan;
   uint32_t stream = t->spans[span].stream, rank = rt_plan_rank(plan, stream);
   if (span < plan->n_tasks) return stream - rt_plan_first_stream(plan, rank);
-  return rt_trace_streams(plan, rank) + l->of_post[span - plan->n_tasks];
+  return streams_of(plan, rank) + l->of_post[span - plan->n_tasks];
 }
 
 uint32_t rt_trace_lane_count(const rt_trace_lanes *l, const rt_trace *t, uint32_t rank) {
   uint32_t used = l->used[rank] || t->plan->n_posts == 0 ? l->used[rank] : 1;
-  return rt_trace_streams(t->plan, rank) + used;
+  return streams_of(t->plan, rank) + used;
 }
 
 const char *rt_trace_lane_name(const rt_trace *t, uint32_t rank, uint32_t lane, arena *memory) {
-  uint32_t n = rt_trace_streams(t->plan, rank);
+  uint32_t n = streams_of(t->plan, rank);
   if (lane == 0) return "main stream";
   if (lane < n) return arena_printf(memory, "stream %u", lane - 1);
   return lane == n ? "communication" : arena_printf(memory, "communication %u", lane - n + 1);

@@ -11,7 +11,6 @@ typedef struct rt_trace_lanes {
 } rt_trace_lanes;
 
 uint32_t rt_trace_ranks(const rt_plan *plan);
-uint32_t rt_trace_streams(const rt_plan *plan, uint32_t rank);
 /* The kind of a launch: "copy" or "compute". */
 const char *rt_trace_kind(const rt_task *task);
 /* Spans without a length did not run. */

@@ -84,8 +84,5 @@ bool schedule_shrink(schedule_step *s);
 /* ---- placement.c: axes and meshes ---- */
 /* Has `mesh` the mark axis `k`? Refuses what it has not. */
 bool schedule_has_axis(schedule_step *s, ir_mesh mesh, uint32_t k);
-/* The same, and as many devices along it as `a` has positions? Refuses what is
- * provably wrong. `position` is that of `a` in the loop domain, for the message. */
-bool schedule_fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh mesh, uint32_t k);
 
 #endif

@@ -28,7 +28,9 @@ static ir_proof sizes_equal(ir_func *f, ir_axis a, ir_mesh mesh, uint32_t k) {
   return ir_func_equal(f, ir_axis_size(f, a), ir_scalar_const(&f->module->scalars, devices));
 }
 
-bool schedule_fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh mesh, uint32_t k) {
+/* Has the mesh an axis k, with as many devices as `a` has positions? Refuses what is provably wrong.
+ * `position` is that of `a` in the loop domain, for the message. */
+static bool fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh mesh, uint32_t k) {
   ir_func *f = s->f;
   if (!schedule_has_axis(s, mesh, k)) return false;
   if (sizes_equal(f, a, mesh, k) != IR_FALSE) return true;
@@ -48,7 +50,7 @@ static bool marks_fit(schedule_step *s) {
   for (uint32_t i = 0; i < loop.len; i++) {
     ir_mark mark = ir_axis_at(s->f, loop.data[i])->mark;
     if (mark.kind != IR_MARK_MESH) continue;
-    if (!schedule_fits_mesh(s, loop.data[i], i, s->stmt->mesh, mark.mesh_axis)) return false;
+    if (!fits_mesh(s, loop.data[i], i, s->stmt->mesh, mark.mesh_axis)) return false;
   }
   return true;
 }
@@ -110,8 +112,7 @@ static bool may_mark_mesh(schedule_step *s, uint32_t position) {
   ir_mesh mesh = ir_tensor_at(s->f, s->t)->mesh;
   if (!check_mesh_axis_free(s, position)) return false;
   if (!mesh.id) return true;
-  return schedule_fits_mesh(s, schedule_loop_at(s, position), position, mesh,
-                            s->stmt->mark.mesh_axis);
+  return fits_mesh(s, schedule_loop_at(s, position), position, mesh, s->stmt->mark.mesh_axis);
 }
 
 /* Are all positions of `a` run by devices or by other iterations, so that what is inside it is one

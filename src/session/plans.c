@@ -245,7 +245,8 @@ status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p, u
   return STATUS_OK;
 }
 
-status session_plan_need_own(session *x, const ir_env *env, session_plan *p) {
+/* Binds the plans of the ranks of this process, and makes one plan of them. */
+static status need_own(session *x, const ir_env *env, session_plan *p) {
   return session_plan_need_ranks(x, env, p, x->ranks.first, x->ranks.n);
 }
 
@@ -262,7 +263,7 @@ static status bind_own(session *x, const ir_env *env, session_plan *p) {
   TRY(bind_rank(x, env, &b, &p->ranks[first]));
   p->own = p->ranks[first];
   if (!p->donated) return STATUS_OK;
-  TRY(session_plan_need_own(x, env, p));
+  TRY(need_own(x, env, p));
   p->own->alike = p->own->kin = NULL;
   return donate(x, p, &p->ranks[first], x->ranks.n);
 }
@@ -277,7 +278,7 @@ status session_plan_need_joined(session *x, const ir_env *env, session_plan *p) 
     p->plan = p->own;
     return STATUS_OK;
   }
-  TRY(session_plan_need_own(x, env, p));
+  TRY(need_own(x, env, p));
   return rt_plan_join(&p->ranks[x->ranks.first], x->ranks.n, x->memory, &p->plan);
 }
 
@@ -299,7 +300,7 @@ static status bind_again(session *x, ir_func *host, ir_env *bound, session_plan 
   destroy_ranks(x, p);
   bound->func = host;
   TRY(bind_own(x, bound, p));
-  return p->own->alike ? STATUS_OK : session_plan_need_own(x, bound, p);
+  return p->own->alike ? STATUS_OK : need_own(x, bound, p);
 }
 
 /* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if
@@ -329,7 +330,7 @@ static status bind_fewer_streams(session *x, ir_env *bound, session_plan *p) {
 /* First without what was chosen, then without what overlaps, then with fewer streams. */
 static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
   if (!x->memory_limit) return STATUS_OK;
-  if (!p->own->alike) TRY(session_plan_need_own(x, bound, p));
+  if (!p->own->alike) TRY(need_own(x, bound, p));
   TRY(bind_smaller(x, x->host, bound, p));
   TRY(bind_smaller(x, x->tight, bound, p));
   TRY(bind_fewer_streams(x, bound, p));

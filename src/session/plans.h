@@ -39,10 +39,9 @@ NODISCARD status session_plan_loaded(session *x, const ir_env *env, const int64_
 /* Binds ranks first … first + n - 1 of the world. */
 NODISCARD status session_plan_need_ranks(session *x, const ir_env *env, session_plan *p,
                                          uint32_t first, uint32_t n);
-/* Those of this process; and one plan of them all. */
-NODISCARD status session_plan_need_own(session *x, const ir_env *env, session_plan *p);
+/* Binds the ranks of this process, and makes one plan of them. */
 NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
-/* The same without loops: what spans and paths are told of. */
+/* The same plan with its loops unrolled; spans and paths are told of its instructions. */
 NODISCARD status session_plan_need_unrolled(session *x, session_plan *p, const rt_plan **result);
 /* Are there so many ranks, all alike, that one is enough to show and simulate? */
 bool session_plan_is_typical(const session *x, const session_plan *p);
