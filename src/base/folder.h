@@ -1,20 +1,20 @@
-/* The folder where one user's things are kept between processes, and files in it.
+/* The user's cache folder, and the files in it.
  *
- * What another user could have written is not used: neither a folder nor a file. Nothing here is an error:
- * without the folder, things are made again. */
+ * A folder or file that another user could have written is not used. No failure is an error: the caller
+ * makes again what it did not find. */
 #ifndef WEIR_BASE_FOLDER_H
 #define WEIR_BASE_FOLDER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A file descriptor, or -1: there is none. The path is made where it is missing; NULL:
- * $XDG_CACHE_HOME/weir, or ~/.cache/weir; "": none. */
+/* Opens the folder, which is created if it is missing: a file descriptor, or -1. `path` NULL: the default,
+ * $XDG_CACHE_HOME/weir or ~/.cache/weir; "": no folder. */
 int folder_open(const char *path);
 /* The default path; false: the environment names none. */
 bool folder_default(char *path, size_t size);
 
-/* A file of that name, to be read, and how long it is; -1: there is none that can be used. */
+/* Opens a file for reading; *size_bytes is its length. -1: there is no file that can be used. */
 int folder_open_file(int folder, const char *name, size_t *size_bytes);
 /* All of the bytes, or false. */
 bool folder_read(int fd, void *to, size_t size_bytes);

@@ -1,6 +1,6 @@
-/* What the library has to tell while it works: texts that were asked for (WEIR_DUMP), and how far
- * long work is. By default texts go to standard error; a program that embeds the library can take
- * both. */
+/* What the library reports while it works: texts that were asked for (WEIR_DUMP), and the progress of
+ * long work. By default texts go to standard error and progress nowhere; a program that embeds the
+ * library can take both. */
 #ifndef WEIR_BASE_LOG_H
 #define WEIR_BASE_LOG_H
 

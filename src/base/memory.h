@@ -3,8 +3,8 @@
  * All memory of the library comes from one `allocator`. Runtime code calls memory_alloc() and looks
  * at the result. Compiler code uses arenas only, and an arena never returns NULL: when the allocator
  * fails, control leaves for the innermost memory_guard() on this thread, which reports
- * STATUS_OUT_OF_MEMORY. The owner then destroys its arenas, and nothing is lost, because between the
- * guard and the allocation nothing but arena memory may be held. */
+ * STATUS_OUT_OF_MEMORY. The owner then destroys its arenas. Nothing leaks, because between the guard and
+ * the allocation nothing but arena memory may be held. */
 #ifndef WEIR_BASE_MEMORY_H
 #define WEIR_BASE_MEMORY_H
 
@@ -20,7 +20,7 @@ typedef struct allocator {
   void *context;
 } allocator;
 
-/* malloc and free. Blocks of 64 KiB or more begin at a line of the cache, and those of 4 MiB or more
+/* malloc and free. Blocks of 64 KiB or more are aligned to a cache line, and those of 4 MiB or more
  * ask for large pages, as NumPy's arrays do. */
 extern const allocator memory_default;
 
@@ -57,7 +57,7 @@ void arena_reset(arena *a);
 
 /* Never NULL, zeroed, aligned for any object. Only inside a memory_guard(). */
 void *arena_alloc(arena *a, size_t size_bytes);
-/* The same with anything in it; what is after it, up to the alignment, is zero. */
+/* The same, not zeroed; only the padding after it is. */
 void *arena_room(arena *a, size_t size_bytes);
 /* n * size with the multiplication checked. */
 void *arena_array(arena *a, size_t n, size_t size_bytes);

@@ -1,8 +1,8 @@
 /* Options: the table of options.def as data, and a set of values with one typed field per row.
  *
- * Values come from, later ones winning: the defaults, the environment (WEIR_<ID>; an empty variable
- * counts as not set; lists are separated by commas), options_set(). The first options_set() of a list
- * drops what the environment gave it. */
+ * A value comes from the default, then from the environment (WEIR_<ID>; an empty variable counts as not
+ * set; lists are separated by commas), then from options_set(); the last one holds. The first
+ * options_set() of a list drops what the environment gave it. */
 #ifndef WEIR_BASE_OPTIONS_H
 #define WEIR_BASE_OPTIONS_H
 
@@ -64,7 +64,8 @@ void options_init(options *o, const allocator *memory);
 void options_destroy(options *o);
 /* Checks the value against the kind. Only inside a memory_guard(). */
 NODISCARD status options_set(options *o, const option_row *row, const char *value);
-NODISCARD status options_read_environment(options *o); /* likewise */
+/* Takes the values of the environment. Only inside a memory_guard(). */
+NODISCARD status options_read_environment(options *o);
 
 /* The value as text; of a list the k-th, NULL past the last. */
 const char *options_text(const options *o, const option_row *row, size_t k);

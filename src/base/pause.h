@@ -1,4 +1,4 @@
-/* For threads that look again and again: tells the processor so. */
+/* For loops that wait by looking again and again: a hint to the processor. */
 #ifndef WEIR_BASE_PAUSE_H
 #define WEIR_BASE_PAUSE_H
 

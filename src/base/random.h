@@ -1,5 +1,5 @@
-/* Counter-based random bits: element `index` of stream `key` is the same in whatever order, and on
- * however many devices, elements are asked for. */
+/* Counter-based random bits: element `index` of stream `key` depends on these two numbers alone, not on
+ * the order in which elements are made or on the number of devices. */
 #ifndef WEIR_BASE_RANDOM_H
 #define WEIR_BASE_RANDOM_H
 

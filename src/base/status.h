@@ -22,7 +22,7 @@ typedef enum status {
 #define NODISCARD __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
-/* Its meaning, and the exit code of the command line. */
+/* What a status means, and the exit code that the command line gives for it. */
 const char *status_text(status s);
 int status_exit_code(status s);
 

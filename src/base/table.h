@@ -28,7 +28,7 @@ void table_init(table *t, arena *memory);
 /* The value stored under `hash` for which same(context, value) holds; 0 when there is none. */
 uint32_t table_find(const table *t, uint64_t hash,
                     bool (*same)(const void *context, uint32_t value), const void *context);
-/* Adds a value (not 0). The caller has made sure that it is not there yet. */
+/* Adds a value, which must not be 0 and must not be in the table yet. */
 void table_add(table *t, uint64_t hash, uint32_t value);
 
 uint64_t hash_bytes(const void *data, size_t size_bytes);
@@ -48,7 +48,7 @@ void map_init(map *m, arena *memory);
 uint32_t map_get(const map *m, uint64_t key, uint32_t missing);
 /* Adds or replaces. */
 void map_put(map *m, uint64_t key, uint32_t value);
-/* A map of its own with the same entries. */
+/* A second map with the same entries; later changes to one do not reach the other. */
 map map_copy(const map *m, arena *memory);
 
 /* ---- interned strings ----
@@ -66,8 +66,8 @@ void strings_init(strings *s, arena *memory);
 uint32_t strings_intern(strings *s, const char *text, size_t length);
 uint32_t strings_find(const strings *s, const char *text, size_t length); /* 0: not interned */
 const char *strings_text(const strings *s, uint32_t id);                  /* "" for 0 */
-/* What a string names, for an owner of the table that keeps such things by number: a value per string
- * and kind, 0 until one is attached. */
+/* Lets the owner of the table note what a string names: a number per string and kind, 0 until one is
+ * attached. */
 void strings_attach(strings *s, uint32_t id, uint32_t kind, uint32_t value);
 uint32_t strings_attached(const strings *s, uint32_t id, uint32_t kind);
 

@@ -6,8 +6,8 @@
 
 enum { UTF8_BAD = -1 };
 
-/* The character at the beginning of n bytes, n at least 1, and the bytes it takes. UTF8_BAD: a byte
- * that begins none; it is one byte long. */
+/* The character at the start of `text`, which has n >= 1 bytes; *length is how many of them it takes.
+ * UTF8_BAD, with length 1: no character begins with that byte. */
 int32_t utf8_next(const char *text, uint32_t n, uint32_t *length);
 
 #endif

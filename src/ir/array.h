@@ -15,8 +15,8 @@ typedef struct ir_array {
   int64_t extents[IR_MAX_RANK];
   int64_t strides[IR_MAX_RANK];
   void *data;
-  /* Where the data lie: 0 is memory that the host reaches. Others belong to devices (runtime/device.h);
-   * the functions here must not be given those, except where only the shape counts. */
+  /* Which memory `data` is in: 0 is the host's. Others belong to devices (runtime/device.h); functions
+   * here that touch data must not be given those. */
   uint32_t space;
 } ir_array;
 
@@ -37,12 +37,12 @@ bool ir_array_next(const ir_array *a, int64_t *index);
 /* Copies elementwise between arrays of equal extents, converting dtype. */
 void ir_array_copy(const ir_array *to, const ir_array *from);
 
-/* ---- which bytes an array has (overlap.c) ---- */
+/* ---- which bytes an array covers (overlap.c) ---- */
 /* From the first byte to the end of the last, relative to `data`; 0 and 0 for an empty array. False on
  * overflow of 63 bits. */
 bool ir_array_span(const ir_array *a, int64_t *first, int64_t *end);
-/* Do two positions of the array share memory? Do two arrays? Both need spans that do not overflow. Exact,
- * except for strides where finding out would take long: those count as sharing. */
+/* Do two positions of the array share memory? Do two arrays? Their spans must not overflow. Where the exact
+ * answer would take long to find, it is yes. */
 bool ir_array_shares(const ir_array *a);
 bool ir_arrays_overlap(const ir_array *a, const ir_array *b);
 

@@ -46,14 +46,13 @@ typedef struct ir_mark {
   ir_form form;       /* STREAM */
 } ir_mark;
 
-/* Do they say the same, but for the form of a stream? */
-
+/* Are they equal, the form of a stream aside? */
 static inline bool ir_mark_same(ir_mark a, ir_mark b) {
   return a.kind == b.kind && (a.kind != IR_MARK_MESH || a.mesh_axis == b.mesh_axis);
 }
 /* "stream", "stream.ring", "serial", "mesh.x" … ; "" for no mark. Static storage. */
 const char *ir_mark_text(ir_mark m);
-/* The form of that name: "ring"; NONE: there is no such form. */
+/* The form called `word` ("ring"); NONE: there is no such form. */
 ir_form ir_form_find(const char *word, size_t length);
 
 typedef struct ir_axis_data {

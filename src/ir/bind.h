@@ -20,7 +20,7 @@ bool ir_bind_name(ir_env *env, const char *name, int64_t value);
 /* `from` says where the shape comes from ("-D inp=6x32", "x.npy"). */
 bool ir_bind_shape(ir_env *env, ir_tensor input, const int64_t *extents, uint32_t rank,
                    const char *from);
-/* Everything bound? Otherwise one error that lists the extents without a value. */
+/* Is everything bound? If not, reports one error that lists the extents without a value. */
 bool ir_bind_complete(ir_env *env);
 /* Checks the function's constraints (of a host program those that extents alone decide), the sizes of
  * device axes against their meshes, and that every tensor's bytes fit 63 bits. Needs a complete

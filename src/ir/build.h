@@ -7,10 +7,11 @@
 
 #include "ir/ir.h"
 
-/* A function that is no item of the module: what a fusion is lowered to. */
+/* A new function that the module does not list, as a fusion's host program. */
 ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
+/* A new function of the module. */
 ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
-/* The item of that kind and name; NULL: there is none. */
+/* The module's function of that kind and name; NULL: there is none. */
 ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name);
 
 /* devices == NULL: 0, 1, 2, … */
@@ -20,14 +21,13 @@ ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t 
 /* A copy that a pass may change as it likes: it is not listed in the module, shares the symbols and the
  * handles of `f`, and keeps its scheduled view. */
 ir_func *ir_func_copy(const ir_func *f);
-/* Gives a function that was assigned tables of its own in `memory`; lists inside their records stay
+/* After `*copy = *f`: gives the copy tables of its own in `memory`. Lists inside their records stay
  * shared. */
 void ir_func_own_tables(ir_func *f, arena *memory);
 /* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f`
  * had been parsed there, but messages still point to the source that `f` came from. A host program
- * brings its fusion with it. What is derived from the definition and the statements is not copied:
- * the scheduled view and reasons. The names of the module keep their ids; of its scalars only those
- * come along that are used. */
+ * brings its fusion with it. The scheduled view and reasons are not copied: they can be derived
+ * again. Names keep their ids; only the scalars that are used are copied. */
 ir_func *ir_func_copy_to(const ir_func *f, ir_module *to, arena *scratch);
 
 /* The scalar of a named extent, declared on first use. */
@@ -52,8 +52,8 @@ bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t 
 /* The attributes with defaults in place of those left out, so readers need not look at the table. */
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at);
-/* Operands are shared, so they are copied to be changed. instead: by tensor, what is read in its
- * place; none: itself. */
+/* Makes the operation read `instead[t]` in place of operand t, where that is not none. Its list of operands
+ * may be shared with others, so it gets a new one. */
 void ir_op_redirect(ir_func *f, ir_op_data *op, const ir_tensor *instead);
 
 /* States the type of `t`, which is checked; an extent that is none means `?`. */
@@ -65,21 +65,23 @@ void ir_build_stmt(ir_func *f, const ir_stmt *stmt);
 
 /* ---- for infer and schedule: axes and domains ---- */
 ir_axis ir_axis_new(ir_func *f, ir_axis_kind kind, ir_scalar extent);
-/* A fresh axis like `a` without its history and mark. */
+/* A new axis like `a`, without its history and mark. */
 ir_axis ir_axis_copy(ir_func *f, ir_axis a);
 ir_transform ir_transform_new(ir_func *f, const ir_transform_data *data);
 ir_axes ir_axes_new(ir_func *f, const ir_axis *axes, uint32_t n);
 /* Default density: TRUE, and NONE on broadcast and reduction axes. */
 const uint8_t *ir_dense_default(ir_func *f, ir_axes allocation);
+/* Adds a constraint, which is checked when extents are bound; `what` names it in the message. */
 void ir_require(ir_func *f, ir_constraint_kind kind, ir_scalar a, ir_scalar b, const char *what,
                 loc at);
 
-/* Drops the scheduled view: truncates derived objects, clears marks, meshes, memory. */
+/* Drops the scheduled view: removes derived objects, clears marks, meshes and memory. */
 void ir_func_unschedule(ir_func *f);
 
-/* After operations were taken out of `order`: their results lose their names and count no longer. */
+/* To be called after operations were taken out of `order`: their results lose their names, and what they
+ * asserted about extents is forgotten. */
 void ir_func_forget_unused(ir_func *f);
-/* The same where others compute what was dropped: all that it asserted still holds. */
+/* The same if other operations compute the same results: what the dropped ones asserted still holds. */
 void ir_func_forget_repeated(ir_func *f);
 
 #endif

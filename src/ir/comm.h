@@ -1,5 +1,5 @@
 /* The words of communication (comms.def): kinds, how partial results are combined, and how many
- * bytes go. Host programs, plans, backends, the checker, costs and devices all use these. */
+ * bytes are moved. Host programs, plans, backends, the checker, costs and devices all use these. */
 #ifndef WEIR_IR_COMM_H
 #define WEIR_IR_COMM_H
 
@@ -28,7 +28,7 @@ typedef struct ir_comm_info {
   ir_comm_way way;
 } ir_comm_info;
 const ir_comm_info *ir_comm_info_of(ir_comm_kind kind);
-/* Has a member's input a piece for each member of the team? Its output? */
+/* Does the input of a member consist of a piece for each member of the team? Does its output? */
 static inline bool ir_comm_in_pieces(ir_comm_kind kind) {
   return ir_comm_info_of(kind)->in == IR_PIECES_TEAM;
 }
@@ -42,9 +42,10 @@ bool ir_comm_has_root(ir_comm_kind kind);
 /* Between two members, and matched by pair: send, recv, permute, send_recv. */
 bool ir_comm_is_message(ir_comm_kind kind);
 
-/* Bytes that one member sends, of n that take part, a piece being so large. `me`, `root`: team ranks. */
+/* Bytes that member `me` of a team of n sends, if a piece has `piece_bytes`. `me`, `root`: positions in the
+ * team. */
 double ir_comm_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me, uint32_t root);
-/* And that it receives. */
+/* Bytes that it receives. */
 double ir_comm_bytes_in(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me,
                         uint32_t root);
 /* Bytes over the link of the member with the most to send or receive. */

@@ -33,7 +33,7 @@ ir_dtype ir_dtype_accumulator(ir_dtype t);
 
 /* Half the distance from 1 to the next number; 0 for exact types. */
 double ir_dtype_unit(ir_dtype t);
-/* Relative tolerance of a result that went through `t` (SPEC §3); 0 for exact types. */
+/* Relative tolerance for comparing results that were rounded to `t`; 0 for exact types. */
 double ir_dtype_tolerance(ir_dtype t);
 
 /* ---- single elements ----
@@ -48,6 +48,6 @@ void ir_element_set_i64(ir_dtype t, void *p, int64_t value);
 float ir_f32_from_f16(uint16_t bits);
 float ir_f32_from_bf16(uint16_t bits);
 uint16_t ir_f16_from_f64(double value);  /* one rounding, to nearest even */
-uint16_t ir_bf16_from_f64(double value); /* likewise */
+uint16_t ir_bf16_from_f64(double value); /* one rounding, to nearest even */
 
 #endif

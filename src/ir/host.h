@@ -103,8 +103,9 @@ typedef struct ir_partition {
   const int64_t *chunks; /* CHUNKS */
   uint32_t n_chunks;
   bool ends_early; /* CHUNKS: what is cut is itself a piece, which may be shorter than they are */
-  /* Cuts over devices only. With one, each `period` positions, the last perhaps fewer, are cut like a
-   * dimension of that length, and piece i is what is i-th in all of them, contiguous. */
+  /* Cuts over devices only. If given, the dimension consists of periods of so many positions, the last
+   * perhaps shorter. Each period is cut like a dimension of its length; piece i is piece i of every period,
+   * stored contiguously. */
   ir_scalar period;
 } ir_partition;
 
@@ -135,9 +136,9 @@ typedef struct ir_instr_data {
   ir_scalar index;  /* SELECT, SHARD: which position or piece; on a dimension of size 1 always 0 */
   ir_partition partition; /* SHARD */
 
-  ir_op
-      op; /* COMPUTE, VIEW: code, operands and attributes; its results are the destinations, of which
-               `tensor` is the first. LAUNCH: no code; operands and destinations */
+  /* COMPUTE, VIEW: code, operands and attributes; its results are the destinations, of which `tensor` is the
+   * first. LAUNCH: no code; operands and destinations. */
+  ir_op op;
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
    * destination is the whole result of these operands. Further results have their window where the
    * first one has its own: along the dimensions that they share with it (ir_map_result_dim()).
@@ -157,8 +158,7 @@ typedef struct ir_instr_data {
   ir_block body, otherwise; /* LAUNCH: `body` holds its operations */
   const ir_tensor *returns; /* LAUNCH: the local that each destination gets */
 
-  ir_comm_kind
-      comm; /* COMMUNICATE: sends `from`, receives into `tensor`; one of them may be none */
+  ir_comm_kind comm;  /* COMMUNICATE: sends `from`, receives into `tensor`; one may be none */
   ir_combine combine; /* of those that reduce */
   ir_mesh team;       /* and along which of its axes */
   uint32_t team_axis;
@@ -174,7 +174,8 @@ typedef struct ir_instr_data {
 typedef struct ir_cut {
   uint32_t mesh_axis;
   ir_partition partition;
-  uint32_t turn; /* mark axis + 1: piece (c + the coordinate along that) mod n instead; 0: none */
+  uint32_t
+      turn; /* 0, or mark axis + 1: it holds piece (c + its coordinate along that axis) mod n */
 } ir_cut;
 
 /* An axis of which each device holds a part. Its extent is that of the running device's part. */
@@ -204,7 +205,7 @@ typedef struct ir_fallback {
   ir_rule used, why;
 } ir_fallback;
 
-/* A stream axis of a result of ir_host.lowered that no loop came of. */
+/* A stream axis of a result of ir_host.lowered for which there is no loop. */
 typedef struct ir_unstreamed {
   ir_op source;
   ir_axis axis;
@@ -253,13 +254,13 @@ ir_op ir_host_op(ir_func *h, ir_opcode code, const ir_tensor *operands, uint32_t
 void ir_host_op_more(ir_func *h, ir_op o, const ir_tensor *more, uint32_t n);
 
 /* ---- slices (host_slices.c) ---- */
-/* How long dimension `dim`, of that size, of what is sliced is in the slice. `iterations`: how often the loop
- * runs whose index is that of the slice; none: it is no such index. */
+/* The length that a slice has along dimension `dim`, where the sliced tensor has `size`. `iterations`: how
+ * often the loop runs whose index selects the slice; none: the index is not that of a loop. */
 ir_scalar ir_host_slice_size(ir_func *h, const ir_instr_data *d, uint32_t dim, ir_scalar size,
                              ir_scalar iterations);
-/* Gives all slices the sizes that a reader of the text gives them. Lowering knows more of some, and what
- * later passes decide must not depend on that, or they would decide differently once the program has been
- * printed and read again. */
+/* Gives all slices the sizes that parsing the printed program would give them. Lowering knows more about
+ * some; later passes must not depend on that, or they would decide differently after the program has been
+ * printed and parsed. */
 void ir_host_resize_slices(ir_func *h);
 
 /* ---- kernels (host_body.c) ---- */
@@ -273,7 +274,7 @@ bool ir_host_infer(ir_func *h, const ir_op_data *op, ir_dtype *dtype, ir_scalar 
 void ir_host_retype(ir_func *h, ir_tensor t, ir_dtype dtype, const ir_scalar *sizes, uint32_t rank);
 /* Do the two have the same dtype and sizes, to the letter? */
 bool ir_host_same_type(const ir_func *h, ir_tensor a, ir_tensor b);
-/* Random numbers of an operation without a key go by the name of its result, which has it by now. */
+/* Gives a random operation without a key the name of its result as key. The result must have its name. */
 void ir_host_key_by_name(const ir_func *h, ir_op op);
 
 /* The symbol me(mesh.axis). */
@@ -292,8 +293,8 @@ const ir_cut_axis *ir_host_cut_of(const ir_func *h, ir_axis a);
 /* The length of an axis over all devices; its size where it is not cut. Also of fusions. */
 ir_scalar ir_axis_whole(const ir_func *f, ir_axis a);
 
-/* May this dimension of `t` be only a piece of one, because `t` is a slice, or cut over devices? It may
- * then be shorter than chunks that cut it. */
+/* May this dimension of `t` be only a piece of a longer one, because `t` is a slice, or cut over devices? It
+ * may then be shorter than the chunks that cut it. */
 bool ir_host_is_piece(const ir_func *h, ir_tensor t, uint32_t dim);
 
 /* Can the operation's result be a view of its operand's memory, whatever the operand's strides? */
@@ -304,9 +305,9 @@ ir_scalar ir_partition_count(ir_scalars *s, const ir_partition *p, ir_scalar n);
 ir_scalar ir_partition_longest(ir_scalars *s, const ir_partition *p, ir_scalar n);
 ir_scalar ir_partition_length(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index,
                               ir_scalar iterations);
-/* Where piece `index` begins; with a period, where in each of them. */
+/* Where piece `index` begins; with a period, where in each period. */
 ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar index);
-/* The same without the period: how each of them is cut. */
+/* How each period is cut: the same partition without a period. */
 ir_partition ir_partition_of_period(const ir_partition *p);
 
 /* Calls visit() for every instruction, in program order, bodies after their loop; not for the operations
@@ -314,7 +315,7 @@ ir_partition ir_partition_of_period(const ir_partition *p);
 typedef void (*ir_instr_visitor)(void *context, ir_func *h, ir_instr i, uint32_t depth);
 void ir_host_walk(ir_func *h, ir_instr_visitor visit, void *context);
 
-/* By tensor id: the buffer whose memory the tensor is a part or a view of; its own id: it is a buffer. */
+/* A table by tensor id: the buffer that the tensor is a part or view of; its own id if it is a buffer. */
 uint32_t *ir_host_roots(ir_func *h, arena *memory);
 
 /* Structure: every name defined before use and visible there, no use after deallocate, types of

@@ -14,7 +14,7 @@ bool ir_host_verify_return(ir_func *h, const ir_instr_data *d, ir_tensor to, ir_
 /* A communication by itself: team, positions in it, dtypes, and counts of elements that cannot fit. */
 bool ir_host_verify_communicate(ir_func *h, const ir_instr_data *d);
 /* Groups hold sends and receives and end in their block; every wait is for something posted before,
- * and everything posted reaches a wait. Which way an if goes is not looked at. */
+ * and everything posted reaches a wait. What either branch of an if posts counts as posted after it. */
 bool ir_host_verify_waits(ir_func *h);
 /* The tensor is on the mesh that its dimensions are cut over. */
 bool ir_host_verify_cuts(ir_func *h, ir_tensor t);

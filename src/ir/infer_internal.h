@@ -44,21 +44,21 @@ ir_axis infer_unlike_dim(infer *c, ir_axis a);
 ir_axis infer_varying(const infer *c, ir_axis a, ir_axis b);
 /* Asserts that two sizes are equal: an error if they cannot be, a constraint if it is unknown. */
 bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what);
-/* Asserts a <= b likewise. */
+/* Asserts a <= b: an error if it cannot be, a constraint if it is unknown. */
 bool infer_at_most(infer *c, ir_scalar a, ir_scalar b, const char *what);
 /* Asserts that an extent is not negative and does not overflow. */
 bool infer_not_negative(infer *c, ir_scalar size);
-/* The dimension two operands' dimensions give together under broadcasting. */
+/* The dimension that dimensions of two operands broadcast to. */
 bool infer_meet(infer *c, ir_axis a, ir_axis b, ir_axis *result);
-/* Right-aligned broadcasting of two lists. */
+/* Broadcasts two lists of dimensions, aligned at the last one. */
 bool infer_broadcast(infer *c, const dims *a, const dims *b, dims *result);
 
 /* Writes root and logical domains (and the defaults for allocation and loop). */
 bool infer_done(infer *c, ir_dtype dtype, const dims *root, const dims *logical);
-/* Is result `k` wanted? Then infer_more() writes it, after infer_done(); with fresh axes. */
+/* Does the program name result `k` > 0? Then infer_more() writes its domains, after infer_done(). */
 bool infer_wants(const infer *c, uint32_t k);
 bool infer_more(infer *c, uint32_t k, ir_dtype dtype, const dims *logical);
-/* The same with copies of axes. */
+/* The same with copies of the axes of `like`. */
 bool infer_more_like(infer *c, uint32_t k, ir_dtype dtype, const dims *like);
 
 /* Is operand i of an integer dtype? */

@@ -59,8 +59,7 @@ typedef struct ir_tensor_data {
   bool placed;       /* by the user's `on` */
   uint32_t mesh_why; /* why it is on that mesh */
   ir_memory memory;
-  bool
-      shrinks; /* along a stream axis that is a dimension, its buffer may be as long as one slice */
+  bool shrinks; /* along a stream axis that is a dimension, its buffer may have one slice only */
 } ir_tensor_data;
 
 typedef struct ir_op_data {
@@ -80,7 +79,7 @@ static inline ir_tensor ir_op_result(const ir_op_data *o, uint32_t k) {
   return k == 0 ? o->result : o->more[k - 1];
 }
 
-/* Something that must hold for the bound extents; checked when shapes are bound. */
+/* A condition on extents; checked when they are bound. */
 typedef enum ir_constraint_kind {
   IR_REQUIRE_EQ,      /* a == b */
   IR_REQUIRE_LE,      /* a <= b */
@@ -138,11 +137,11 @@ typedef struct ir_stmt {
   uint32_t why;     /* 0: the user wrote it */
 } ir_stmt;
 
-/* A tensor of the fusion as it was written that is not computed any more. */
+/* A tensor of the fusion as written that a pass removed: it is not computed any more. */
 typedef struct ir_removed {
   uint32_t name;
   ir_rule rule;
-  uint32_t instead; /* the name of what the rule speaks of, or 0 */
+  uint32_t instead; /* the name of the tensor that the rule's sentence mentions; 0: none */
 } ir_removed;
 
 typedef enum ir_func_kind { IR_FUNC_FUSION, IR_FUNC_HOST } ir_func_kind;
@@ -176,8 +175,8 @@ typedef struct ir_func {
   VEC(ir_removed) removed;
   const ir_stmt *spread; /* those that propagation added */
   uint32_t n_spread;
-  const struct shard_choice
-      *choice; /* how propagation settles conflicts (shard/choose.c); NULL: not decided */
+  /* How propagation settles conflicts (shard/choose.c); NULL: not decided. */
+  const struct shard_choice *choice;
 
   bool applied; /* the scheduled view is up to date */
   VEC(ir_op) scheduled;
@@ -200,37 +199,37 @@ struct ir_module {
   /* By symbol: the value that it will probably have; IR_UNBOUND where nothing is known. Only choices among
    * programs that are right for all values may depend on it. */
   VEC(int64_t) expected;
-  const struct shard_choice
-      *choice; /* the one decided last, and for what: variants of a program ask again */
+  /* The choice made last, and the key of what it was made for: variants of a program ask again. */
+  const struct shard_choice *choice;
   uint64_t choice_key;
 };
 
 void ir_module_init(ir_module *m, const allocator *memory);
 void ir_module_destroy(ir_module *m); /* accepts a zeroed module */
-/* By name; of a fusion and its host program the latter. NULL: no such function. */
+/* The function called `name`; the host program if a fusion has one of the same name. NULL: none. */
 ir_func *ir_module_find(const ir_module *m, const char *name);
-/* The value for the extents that are expected; false: not all of its symbols are. */
+/* The value of x for the expected extents; false: for some of its symbols none is expected. */
 bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
-/* By symbol, for ir_scalar_eval(): what is expected, or IR_USUAL_EXTENT. For comparing costs. */
+/* Values of symbols for ir_scalar_eval(), to compare costs: what is expected, or IR_USUAL_EXTENT. */
 enum { IR_USUAL_EXTENT = 1024 };
 int64_t *ir_module_usual(const ir_module *m, arena *memory);
-/* By tensor: how often it is read, outputs included, and an operation that does; none: it is an
- * output, or unused. */
+/* Two tables by tensor id: how often it is read, as an operand or output, and one operation that reads it
+ * (none: it is only an output, or unused). */
 typedef struct ir_reads {
   uint32_t *n;
   ir_op *reader;
 } ir_reads;
 ir_reads ir_func_reads(const ir_func *f, arena *memory);
 
-/* How many it has by such values. */
+/* The number of elements of t for these values of symbols (ir_module_usual()). */
 double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values);
 
 /* Is it a linear with a bias? */
 bool ir_op_has_bias(const ir_op_data *op);
 /* Is it a sum or a difference of two tensors? */
 bool ir_op_adds(const ir_op_data *op);
-/* Is the result linear in operand k, with the others as they are: a sum of parts of it gives a sum
- * of results? */
+/* Is the result linear in operand k if the others stay the same: does a sum of operands give the sum of the
+ * results? */
 bool ir_op_is_linear(const ir_op_data *op, uint32_t k);
 
 /* ---- reading ---- */
@@ -260,9 +259,9 @@ ir_tensor ir_op_operand(const ir_op_data *o, const char *name);
 
 /* Logical axes that have memory (no reductions), in order; writes at most IR_MAX_RANK of them. */
 uint32_t ir_tensor_dims(const ir_func *f, ir_tensor t, ir_axis dims[IR_MAX_RANK]);
-/* The same of any list of axes. */
+/* The same for any list of axes. */
 uint32_t ir_axes_dims(const ir_func *f, ir_axes axes, ir_axis dims[IR_MAX_RANK]);
-/* Has one of them a stream mark? */
+/* Does one of the axes have a stream mark? */
 bool ir_axes_streamed(const ir_func *f, ir_axes axes);
 /* How many elements the axis counts: its expanded size if expanded, else its extent. */
 ir_scalar ir_axis_size(const ir_func *f, ir_axis a);
@@ -283,9 +282,9 @@ ir_name_entry ir_func_lookup(const ir_func *f, uint32_t name);
 uint32_t ir_name_numbered(ir_module *m, const char *base, uint32_t k);
 /* base$1, base$2, …: the first that names nothing in the function. */
 uint32_t ir_func_fresh_name(const ir_func *f, uint32_t base);
-/* Is the symbol an extent of this function, and is it said how long it gets at most? */
+/* Is the symbol an extent of this function with a capacity (`extent s <= 8192`)? */
 bool ir_func_has_capacity(const ir_func *f, uint32_t symbol);
-/* Likewise: a multiple of its number is what it says to be. */
+/* Is the symbol an extent of this function that is declared to be a multiple of a number? */
 bool ir_func_has_multiple(const ir_func *f, uint32_t symbol);
 void ir_func_declare(ir_func *f, uint32_t name, ir_name_entry entry);
 void ir_func_undeclare(ir_func *f, uint32_t name);
@@ -294,13 +293,13 @@ void ir_func_undeclare(ir_func *f, uint32_t name);
 ir_proof ir_func_equal(ir_func *f, ir_scalar a, ir_scalar b);
 /* Does d divide x for all values? */
 ir_proof ir_func_divides(ir_func *f, ir_scalar d, ir_scalar x);
-/* Takes note that a == b was asserted; that x is a multiple of d. */
+/* Notes, for proofs, that a == b was asserted; that x was asserted to be a multiple of d. */
 void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b);
 void ir_func_learn_multiple(ir_func *f, ir_scalar d, ir_scalar x);
-/* x with all that was learned put in; for proofs only. */
+/* x with symbols replaced by what they were asserted to equal; for proofs only. */
 ir_scalar ir_func_resolve(ir_func *f, ir_scalar x);
 
-/* The number of a new reason. */
+/* Adds a reason and returns its number. */
 uint32_t ir_why_add(ir_func *f, ir_why why);
 static inline const ir_why *ir_why_at(const ir_func *f, uint32_t why) { return &f->whys.data[why]; }
 

@@ -31,19 +31,19 @@ typedef struct ir_pair {
 uint32_t ir_map_pairs(const ir_func *f, const ir_op_data *op, uint32_t operand,
                       ir_pair pairs[IR_MAX_RANK]);
 
-/* The same of the definition, whatever the schedule. */
+/* The same in the definition, even if the schedule is applied. */
 uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t operand,
                               ir_pair pairs[IR_MAX_RANK]);
 
-/* The results of an operation are made together, so dimensions of them correspond, those at the same
- * place: does dimension `dim` of result `k` walk with that of the first result? */
+/* The results of an operation are made together, so their dimensions at the same place correspond: is
+ * dimension `dim` of result `k` the same as that of the first result? */
 bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t dim);
 /* The same as pairs, of the definition: result k > 0 is the producer, the first one the consumer. */
 uint32_t ir_map_result_pairs(const ir_func *f, const ir_op_data *op, uint32_t k,
                              ir_pair pairs[IR_MAX_RANK]);
 
-/* The axis of `root` whose outermost part is `a`, by way of the splits and merges of a reshape; none
- * of a slice or pad. */
+/* The axis of `root` whose outermost part is `a`, found through the splits and merges of a reshape. None
+ * if a slice or pad is in between. */
 ir_axis ir_map_root(const ir_func *f, ir_axes root, ir_axis a);
 
 /* Classes of equivalent axes over the operations of the function.

@@ -12,7 +12,7 @@ typedef struct ir_mesh_data {
   loc at;
   uint32_t rank;
   const int64_t *shape;   /* rank entries, each >= 1 */
-  const int64_t *devices; /* row-major; shape's product of them */
+  const int64_t *devices; /* row-major, n_devices of them */
   int64_t n_devices;
   bool listed; /* written with `of { … }` */
 } ir_mesh_data;
@@ -28,8 +28,8 @@ int64_t ir_mesh_coordinate(const ir_mesh_data *m, int64_t position, uint32_t k);
 /* The devices met when only mark axis k varies, through the device at `position`.
  * `out` has room for ir_mesh_size(m, k) ids. */
 void ir_mesh_slice(const ir_mesh_data *m, int64_t position, uint32_t k, int64_t *out);
-/* Moves every coordinate of position `at` by those of position `by`, forward or back; after the
- * last comes the first. */
+/* The position whose coordinates are those of `at` plus (`back`: minus) those of `by`, each modulo the size
+ * of its axis. */
 uint32_t ir_mesh_moved(const ir_mesh_data *m, uint32_t at, uint32_t by, bool back);
 /* Same shape and same devices in the same order. */
 bool ir_mesh_same(const ir_mesh_data *a, const ir_mesh_data *b);

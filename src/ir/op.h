@@ -15,7 +15,7 @@ typedef enum ir_opcode {
   IR_OP_COUNT
 } ir_opcode;
 
-/* What operations are told apart by: a row of families.def. All pointwise ops are one family. */
+/* The family of an operation: a row of families.def. All pointwise ops are one family. */
 typedef enum ir_family {
 #define FAMILY(id, ...) IR_FAMILY_##id,
 #include "ir/families.def"
@@ -35,13 +35,13 @@ typedef enum ir_window {
   IR_WINDOW_COUNTED,   /* all of iota and uniform, which count positions; none of other makers */
 } ir_window;
 
-/* What an operation computes, by the elements of results and operands. */
+/* How many floating-point operations it takes, counted by elements of results or operands. */
 typedef enum ir_flops {
   IR_FLOPS_NONE,        /* it moves elements */
   IR_FLOPS_RESULT,      /* one for each element of the result */
-  IR_FLOPS_ROWS,        /* four of them */
+  IR_FLOPS_ROWS,        /* four for each element of the result */
   IR_FLOPS_OPERAND,     /* one for each element of the operand */
-  IR_FLOPS_COMPARISONS, /* four of them */
+  IR_FLOPS_COMPARISONS, /* four for each element of the operand */
   IR_FLOPS_ADDENDS,     /* scatter: one for each element of src that is added */
   IR_FLOPS_PRODUCT,     /* two for each element of the result and position of the contracted axis */
   IR_FLOPS_OUTER,       /* grouped_outer: two for each element of x and column of y */
@@ -61,7 +61,7 @@ const ir_family_info *ir_family_info_of(ir_opcode code);
 bool ir_op_is_product(ir_opcode code);
 /* Is it matmul or linear, with one weight for all rows? */
 bool ir_op_is_plain_product(ir_opcode code);
-/* The operands of a product that the dtype of its result follows from: all but an index. */
+/* How many operands of a product, the first ones, decide the dtype of its result: all but an index. */
 uint32_t ir_op_n_factors(ir_opcode code, uint32_t n_operands);
 /* Does it multiply matrices? Products do, and attention. */
 bool ir_op_multiplies(ir_opcode code);

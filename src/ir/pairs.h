@@ -1,4 +1,5 @@
-/* Which axis of an operand is which axis of the result, family by family: what ir_map_pairs() asks. */
+/* Which axis of an operand corresponds to which axis of the result: a function per family, called by
+ * ir_map_pairs(). */
 #ifndef WEIR_IR_PAIRS_H
 #define WEIR_IR_PAIRS_H
 

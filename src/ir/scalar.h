@@ -34,7 +34,7 @@ typedef enum ir_scalar_kind {
   IR_SCALAR_MOD,
   IR_SCALAR_MIN,
   IR_SCALAR_MAX,
-  IR_SCALAR_LIST, /* of integers: the second operand of the next two, and nothing by itself */
+  IR_SCALAR_LIST, /* a list of integers; only ever the second operand of the next two */
   IR_SCALAR_CHUNK,
   IR_SCALAR_CHUNK_START,
 } ir_scalar_kind;
@@ -58,7 +58,8 @@ typedef struct ir_symbol_data {
 
 typedef struct ir_scalar_node {
   ir_scalar_kind kind;
-  uint32_t size;  /* nodes, written out: what is shared counts every time. Stops at UINT32_MAX */
+  uint32_t
+      size; /* of the expression written out: shared nodes count every time; UINT32_MAX at most */
   int64_t value;  /* CONST: the value; SYMBOL, LIST: its index in the table */
   ir_scalar a, b; /* operands; ADD and MUL chains lean to the left; operands have smaller ids */
   uint16_t depth; /* of nested operations; at most IR_SCALAR_MAX_DEPTH */
@@ -69,12 +70,12 @@ typedef struct ir_scalar_node {
 /* Larger sums and products are not put in order: correct, only less simplified. */
 enum { IR_SCALAR_MAX_TERMS = 24, IR_SCALAR_MAX_DEGREE = 8 };
 
-/* Sharing makes a scalar exponentially larger written out than it is in memory. So only up to SMALL do
- * functions simply recurse; larger ones are looked at node by node, each node once. What is LARGE is printed
- * with names for its parts, or in part only. */
+/* Because nodes are shared, a scalar can be exponentially larger when written out than in memory. So
+ * functions recurse only up to size SMALL; in larger ones they visit each node once. Above LARGE, printing
+ * gives names to parts, or leaves parts out. */
 enum { IR_SCALAR_SMALL = 64, IR_SCALAR_LARGE = 256, IR_SCALAR_MAX_DEPTH = 8192 };
 
-/* Lengths that follow each other. */
+/* The lengths of consecutive chunks. */
 typedef struct ir_chunk_list {
   const int64_t *lengths;
   uint32_t len;
@@ -90,7 +91,7 @@ typedef struct ir_scalar_names {
   arena *memory;
 } ir_scalar_names;
 
-/* What an operation made of two expressions; the same pairs come again and again. */
+/* A remembered result of an operation on two expressions: the same pairs are asked for often. */
 typedef struct ir_scalar_made {
   ir_scalar_kind kind;
   ir_scalar a, b, result;
@@ -126,8 +127,7 @@ ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b);
 ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b);
 /* A list of lengths >= 0 whose sum fits 64 bits; other lists give the overflow. */
 ir_scalar ir_scalar_list(ir_scalars *s, const int64_t *lengths, uint32_t n);
-/* How long chunk `index` of a list is, 0 for one that it does not have; and how long all chunks before
- * it are together. */
+/* The length of chunk `index` of a list, 0 past its last; and the sum of the lengths before it. */
 ir_scalar ir_scalar_chunk(ir_scalars *s, ir_scalar index, ir_scalar list);
 ir_scalar ir_scalar_chunk_start(ir_scalars *s, ir_scalar index, ir_scalar list);
 
@@ -135,13 +135,13 @@ const ir_scalar_node *ir_scalar_node_of(const ir_scalars *s, ir_scalar x);
 const ir_chunk_list *ir_scalar_list_of(const ir_scalars *s, ir_scalar list);
 bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value); /* value may be NULL */
 static inline bool ir_scalar_is_overflow(ir_scalar x) { return x.id == 1; }
-/* "overflows 64 bits", or what else made an overflow of it. */
+/* Why a scalar is IR_SCALAR_OVERFLOW, for messages: "overflows 64 bits", or that it nests too deep. */
 const char *ir_scalar_overflow_text(const ir_scalars *s);
 /* Does a symbol of that kind occur in x? */
 static inline bool ir_scalar_has(const ir_scalars *s, ir_scalar x, ir_symbol_kind kind) {
   return ir_scalar_node_of(s, x)->kinds >> kind & 1;
 }
-/* Do only extents occur in x, if any symbol does? */
+/* Are all symbols in x extents? */
 static inline bool ir_scalar_of_extents(const ir_scalars *s, ir_scalar x) {
   return (ir_scalar_node_of(s, x)->kinds & ~(1u << IR_SYMBOL_EXTENT)) == 0;
 }
@@ -158,11 +158,11 @@ ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a);
 typedef ir_scalar (*ir_substitution)(const void *context, uint32_t symbol);
 ir_scalar ir_scalar_substitute(ir_scalars *s, ir_scalar x, ir_substitution with,
                                const void *context);
-/* What has operands, of that kind. */
+/* The scalar of that kind with these operands, simplified: ir_scalar_add() and so on, by kind. */
 ir_scalar ir_scalar_of_kind(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b);
-/* x with other operands. */
+/* The kind of x with other operands, simplified. */
 ir_scalar ir_scalar_with(ir_scalars *s, ir_scalar x, ir_scalar a, ir_scalar b);
-/* Calls visit(context, index) for the symbols of x until it returns true; returns whether it did. One
+/* Calls visit(context, index) for the symbols of x until it returns true; returns whether it did. A symbol
  * that occurs several times may be visited several times. */
 typedef bool (*ir_symbol_visitor)(void *context, uint32_t symbol);
 bool ir_scalar_any_symbol(const ir_scalars *s, ir_scalar x, ir_symbol_visitor visit, void *context);
@@ -176,8 +176,8 @@ bool ir_scalar_eval(const ir_scalars *s, ir_scalar x, const int64_t *symbols, ui
                     int64_t *value);
 
 /* Prints in the language's syntax. An anonymous symbol prints as `tensor.dim`, which parses back,
- * given the tensors' names. What s->names has is printed by name. Without names, as in messages, parts of
- * what is large (more than IR_SCALAR_LARGE) are left out: `...`. */
+ * given the tensors' names. Scalars that have a name in s->names are printed by it. Without names, as in
+ * messages, parts of scalars above IR_SCALAR_LARGE are left out: `...`. */
 typedef const char *(*ir_tensor_namer)(const void *context, uint32_t tensor);
 void ir_scalar_print(const ir_scalars *s, const strings *names, ir_scalar x, ir_tensor_namer namer,
                      const void *context, strbuf *out);
