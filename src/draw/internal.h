@@ -16,13 +16,13 @@ enum { DRAW_MARGIN = 16, DRAW_MOST = 1200 };
 
 /* ---- svg.c ---- */
 void draw_rect(draw_picture *p, const char *class, double x, double y, double w, double h);
-/* In the colour of a device. */
+/* A rectangle in the colour of a device. */
 void draw_device_rect(draw_picture *p, int64_t device, double x, double y, double w, double h);
 void draw_text(draw_picture *p, const char *class, double x, double y, const char *text);
-/* Cut off to what fits in `w`, in a font of fixed width; all of it is shown when the pointer is on it. */
+/* Text in a fixed-width font, cut off at width `w`; the whole text is shown when the pointer is on it. */
 void draw_cut_text(draw_picture *p, const char *class, double x, double y, double w,
                    const char *text);
-/* The same with another text for the pointer. */
+/* The same; `title` is shown when the pointer is on it. */
 void draw_titled_text(draw_picture *p, const char *class, double x, double y, double w,
                       const char *text, const char *title);
 double draw_text_width(const char *text); /* of its first line, in that font */

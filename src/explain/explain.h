@@ -15,18 +15,18 @@ typedef struct explain_subject {
   arena *scratch;
 } explain_subject;
 
-/* What is called `name`: a tensor of the fusion, a tensor of the host program, or a communication. False
- * after a diagnostic that says what there is to ask about. */
+/* Explains `name`: a tensor of the fusion, a tensor of the host program, or a communication. False if there is
+ * none; the diagnostic lists the names that can be asked about. */
 bool explain_why(const explain_subject *s, const char *name, strbuf *out);
 
-/* The host program with its reasons as comments: first the marks that propagation added, where operands
- * do not lie as they are needed, and preferred forms of communication that did not apply. */
+/* The host program with its reasons as comments. Before it: the marks that propagation added, operands that are
+ * placed differently than an operation needs them, and preferred forms of communication that did not apply. */
 void explain_host(const explain_subject *s, host_pipeline asked, strbuf *out);
-/* The same in the other style, as the device `rank` runs it. */
+/* The same in nvFuser's notation, as the device `rank` runs it. */
 void explain_nvfuser(const explain_subject *s, host_pipeline asked, int64_t rank, strbuf *out);
 
-/* What a user may want to change, a line each: marks of streams that no loop came of, and movements
- * of many bytes (MiB, with the extents of `env`) that another mark would avoid. */
+/* What a user may want to change, a line each: stream marks that led to no loop, and movements of many bytes
+ * (MiB, with the extents of `env`) that another mark would avoid. */
 void explain_notes(const explain_subject *s, strbuf *out);
 
 #endif

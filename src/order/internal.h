@@ -5,7 +5,7 @@
 #include "order/order.h"
 
 /* ---- split.c ---- */
-/* Takes apart, at their waits, the branches of the outermost block that communicate:
+/* Splits the branches of the outermost block that communicate, at their waits:
  *
  *   if n % 2 == 0 {                      if n % 2 == 0 {
  *     c0 = allgather(w -> g, ...)          c0 = allgather(w -> g, ...)
@@ -16,11 +16,11 @@
  *                                          ...
  *                                        }
  *
- * Buffers that are in use at a cut are allocated before the first part. What the other branch does is not
- * taken apart: it is for extents that do not divide. */
+ * Buffers that are in use at a cut are allocated before the first part. The `else` branch is not split: it is
+ * for extents that do not divide evenly. */
 typedef struct order_parts {
-  ir_block block;        /* the outermost block with all branches taken apart */
-  VEC(ir_instr) part_of; /* by position in it: the branch that it is a part of, or none */
+  ir_block block;        /* the outermost block with all branches split */
+  VEC(ir_instr) part_of; /* by position in `block`: the branch that this is a part of, or none */
 } order_parts;
 /* Branches in `whole` are left as they are. The program itself does not change. */
 order_parts order_split_branches(ir_func *h, arena *scratch, const map *whole);
@@ -45,12 +45,12 @@ typedef struct order_node {
   order_kind kind;
   uint32_t first, len;
   VEC(order_access) accesses;
-  order_numbers uses;      /* tensors that it names */
-  order_numbers posted;    /* names of communications that are still under way after it */
-  order_numbers waited;    /* and of those that it waits for and does not post */
+  order_numbers uses;      /* tensors that it mentions */
+  order_numbers posted;    /* names of communications that it posts and does not wait for */
+  order_numbers waited;    /* names of communications that it waits for and does not post */
   order_numbers before;    /* nodes that must come before it, because of memory or of a wait */
   order_numbers after;     /* the reverse */
-  uint32_t partner;        /* POST, WAIT: the other one */
+  uint32_t partner;        /* of a POST its WAIT, of a WAIT its POST */
   bool ordered;            /* it posts messages, or waits and posts: it cannot be a POST */
   double work_ns, link_ns; /* estimates */
   /* The number of WORK nodes before it. */
@@ -63,13 +63,12 @@ typedef struct order_graph {
   const ir_block *block;
   VEC(order_node) nodes; /* in program order */
   uint32_t *root;        /* by tensor id */
-  uint32_t
-      *definition; /* by tensor id: the NAME node that makes it + 1; 0: a parameter, or inside */
+  uint32_t *definition; /* by tensor id: its NAME node + 1; 0: a parameter, or made inside a node */
   uint32_t n_work;
   uint32_t *work; /* numbers of the WORK nodes */
 } order_graph;
 
-/* False: the program changes streams, or waits, in a way that is not understood. */
+/* False: the program changes streams, or waits, in a way that this pass does not handle. */
 bool order_find_nodes(order_graph *g);
 /* Is the node one elementwise operation? */
 bool order_is_cheap(const order_graph *g, uint32_t node);
@@ -89,8 +88,8 @@ order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d);
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
 
 /* ---- fill.c ---- */
-/* Changes the order of work so that other work comes between posts and waits. Moves after which fits() says
- * no are undone. Needs estimates of all nodes. False: nothing moved. */
+/* Changes the order of work so that there is work between posts and waits. A move after which fits() returns
+ * false is undone. Needs estimates of all nodes. False: nothing moved. */
 typedef bool order_fits(void *context);
 bool order_fill_waits(order_graph *g, order_fits *fits, void *context);
 

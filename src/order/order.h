@@ -15,8 +15,8 @@
 
 #include "ir/host.h"
 
-/* Reorders the program; `changed`: something moved. A program that changes streams in a way of its own stays
- * as it is. */
+/* Reorders the program; `changed`: something moved. A program that changes streams in a way that lowering does
+ * not is left as it is. */
 void order_program(ir_func *h, arena *scratch, bool *changed);
 
 /* The machine that times are estimated for. A communication keeps its link busy for post_ns, each of its steps for
@@ -40,9 +40,8 @@ extern const order_machine order_nominal;
  *   wait(c1)                              a <- slice(bucket$4, …)
  *                                         b <- slice(bucket$4, …)
  *
- * What is saved is the steps of a communication; what is lost is the time in which the first ones could have moved
- * while the last was not ready, that in which their readers could have run while the last one moves, and copies.
- * docs/overlap.md has the rule. Results are needed after the last of them only. */
+ * That saves the steps of all communications but one. It costs copies; the first tensors wait until the last
+ * is ready; and readers of the first wait until all have arrived. docs/overlap.md has the rule. */
 void order_fill_buckets(ir_func *h, const order_machine *machine, arena *scratch, bool *changed);
 
 #endif

@@ -1,7 +1,7 @@
 /* What the files of the reference evaluator share.
  *
- * Every operation has one function, status ref_<family>(const ref_call *). It finds a dense, not yet
- * written result of the right shape, and operands of any strides, and writes every element.
+ * Every family has one function, status ref_<family>(const ref_call *). It is given a dense result of the right
+ * shape and operands of any strides, and writes every element of the result.
  *
  * Most shape operations are a view (same memory, other extents and strides) and then a copy. Most
  * others walk the result in row-major order and read operands through views with its extents. */
@@ -42,8 +42,7 @@ typedef struct ref_call {
   const ir_op_data *op;
   ir_array result;
   ir_array more[IR_MAX_RESULTS - 1]; /* as far as the operation has them */
-  double
-      *noise[IR_MAX_RESULTS]; /* one per element of a result, all 0 so far; NULL: not asked for */
+  double *noise[IR_MAX_RESULTS]; /* one per element of a result, all 0 at first; NULL: not wanted */
 } ref_call;
 
 /* Is result k wanted? */
@@ -58,20 +57,20 @@ typedef enum ref_noise {
   REF_NOISE_NOTES,  /* rounds on the way too */
 } ref_noise;
 ref_noise ref_noise_of(const ref_state *s, const ir_op_data *op);
-/* Is the error of a device's function a bias as well, the same for all elements? */
+/* Does the error of a device's function also have a part that is the same for all elements, a bias? */
 bool ref_noise_is_biased(const ir_op_data *op);
-/* Notes the deviation of the element at `p` of result k; does nothing where it is not asked for. What follows
- * from infinities and NaNs among the operands is no deviation. REF_OPEN: a device that accumulates in f32 may
- * overflow on the way, so that any result is right. */
+/* Notes the deviation of the element at `p` of result k, if deviations are wanted. Infinities and NaNs that come
+ * from the operands are not deviations. REF_OPEN: a device that accumulates in f32 may overflow, so any result
+ * is right. */
 #define REF_OPEN 1e300
 void ref_note(const ref_call *c, uint32_t k, const void *p, double deviation);
-/* ir_dtype_unit() of what sums of it are accumulated in. */
+/* ir_dtype_unit() of the dtype that sums of `t` are accumulated in. */
 double ref_unit_sum(ir_dtype t);
-/* Smallest normal number. */
+/* The smallest normal number of `t`. */
 double ref_tiny(ir_dtype t);
-/* What is this large or larger overflows; infinity: nothing does. */
+/* Values of this size or more overflow `t`; infinity: none do. */
 double ref_largest(ir_dtype t);
-/* Deviation of a sum whose n partial sums have these squares, when it ends in dtype `t`. */
+/* The deviation of a sum in dtype `t`; `squares` is the sum of the squares of its n partial sums. */
 double ref_sum_noise(ir_dtype t, double squares, int64_t n);
 double ref_pointwise_noise(const ref_call *c, const double x[3], double value);
 
@@ -112,7 +111,7 @@ ref_rows ref_rows_of(const ir_array *a, const bool chosen[IR_MAX_RANK]);
 ir_array ref_row_at(const ref_rows *rows, const int64_t *index);
 
 /* ---- numbers (access.c) ---- */
-/* What a sum or product that ends in dtype `t` is accumulated in. */
+/* The dtype in which sums and products with a result of `t` are accumulated. */
 ir_dtype ref_accumulator(const ref_state *s, ir_dtype t);
 /* `value` after one step of accumulation in `t`. */
 double ref_accumulated(ir_dtype t, double value);
@@ -135,18 +134,19 @@ static inline int64_t ref_wrap_mul(int64_t a, int64_t b) {
 typedef struct ref_terms {
   ir_array left, right;
   bool has_right;
-  /* Of a grouped product: which of `n_groups` the right factor is, `group_step` elements apart; n_groups:
-   * none, and there are no terms. */
+  /* Of a grouped product: the group of each row, which chooses the right factor; those are `group_step`
+   * elements apart. The value n_groups: the row is in no group, and has no terms. */
   ir_array group;
   bool has_group;
   int64_t n_groups, group_step;
-  /* Of grouped_outer: a term is of the group that `group` says; others along `group_axis` have none of it. */
+  /* Of grouped_outer: a term belongs to the group that `group` says; the other positions along `group_axis` do
+   * not get it. */
   bool has_member;
   uint32_t group_axis;
 } ref_terms;
-/* How far the right factor of a position is from the first; false where there is none. */
+/* The distance in elements from the first right factor to that of a position. False: there is none. */
 bool ref_terms_right(const ref_terms *terms, const int64_t *index, int64_t *elements);
-/* Is the call's result made by rfactor, so that its domains, not the op, say what is reduced? */
+/* Was the call's result made by rfactor? Then its domains, not the op, say what is reduced. */
 bool ref_is_partial(const ref_call *c);
 status ref_reduce_partial(const ref_call *c, const ref_terms *terms);
 
@@ -175,29 +175,29 @@ typedef struct ref_factors {
   const double *a; /* m rows of k */
   const double *b; /* k rows of n, in panels: ref_panels() */
   double *sums;    /* m rows of n, each sum from the first term to the last */
-  double *squares; /* the same of the squares of the partial sums; NULL: not wanted */
+  double *squares; /* per sum, the sum of the squares of its partial sums; NULL: not wanted */
 } ref_factors;
 int64_t ref_panels_count(int64_t n, int64_t k); /* doubles */
-/* Where element [k][j] is among them. */
+/* The index of element [k][j] in the panels. */
 int64_t ref_panels_at(int64_t n_k, int64_t k, int64_t j);
 void ref_product(const ref_factors *f, uint32_t threads);
 
 /* ---- threads (threads.c) ---- */
 typedef void ref_task(void *context, uint32_t i);
-/* Calls task(context, i) for all i below n, on as many threads. */
+/* Calls task(context, i) for all i below n, on up to `threads` threads. */
 void ref_parallel(uint32_t n, uint32_t threads, ref_task *task, void *context);
 uint32_t ref_cores(void);
-/* For one thread of those that work on lanes: 1. */
+/* How many threads a call may use; 1 while lanes are worked on in parallel. */
 uint32_t ref_threads(const ref_call *c);
 
 /* ---- the driver's parts (eval.c) ---- */
-/* With inputs and constants. The options' allocator is given. */
+/* Sets up inputs and constants. options->memory must be set. */
 NODISCARD status ref_state_begin(ref_state *s, const ir_env *env, const ref_options *options,
                                  const ir_array *inputs);
 void ref_state_end(ref_state *s);
 /* Makes and computes an operation's results; noise: one list per result (see ref_call), or NULL. */
 NODISCARD status ref_eval_op(const ref_state *s, const ir_op_data *op, double *const *noise);
-/* Frees what the operation at this position was the last to use. */
+/* Frees values whose last use was the operation at this position. */
 void ref_release_unneeded(const ref_state *s, uint32_t position);
 /* Dtype, rank and extents of a tensor. */
 void ref_set_shape(const ref_state *s, ir_tensor t, ir_array *a);

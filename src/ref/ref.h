@@ -15,19 +15,19 @@ typedef struct ref_options {
   uint64_t seed;          /* of uniform() */
   uint32_t threads;       /* 0: one per core */
   const allocator *memory;
-  /* By tensor: a flag for each row, a position of all dimensions but the last, that is looked at in
-   * the end; NULL: all are. Others may hold anything. As ref_sample() makes them; NULL: everything
-   * is looked at. */
+  /* To evaluate a sample only, made by ref_sample(): by tensor, a flag for each row (a position of all dimensions
+   * but the last) that is needed; NULL: all rows of that tensor. Other rows may hold anything. NULL: everything
+   * is needed. */
   const uint8_t *const *rows;
 } ref_options;
 
-/* For `n` random rows of each output. Needs a memory_guard(). (sample.c) */
+/* The rows of all tensors that `n` random rows of each output need. Needs a memory_guard(). (sample.c) */
 const uint8_t *const *ref_sample(const ir_env *env, int64_t n, uint64_t seed, arena *memory);
 
 /* Evaluates with the extents of `env` (complete and checked). inputs: one array per fusion input, of
  * the bound shape, any strides. outputs: one array per fusion output, of the bound shape, memory
- * provided by the caller, any strides; written only on success. Intermediates live in memory from
- * the options' allocator and are freed as soon as their last use is past.
+ * provided by the caller, any strides; written only on success. Intermediate results are allocated
+ * from options->memory and freed after their last use.
  *
  * An index out of range (gather, scatter, index_select, one_hot, select) is STATUS_BAD_PROGRAM with
  * a message that names the operation and the value. */
@@ -49,13 +49,14 @@ uint32_t ref_lanes(const ir_env *env);
 NODISCARD status ref_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                             double *const *squares, uint64_t round, const ref_options *options);
 
-/* The same without lanes, and so for the price of one evaluation: what the operation that makes an
- * output rounds itself, a lower bound of the spread. `squares` must be zero before. */
+/* A lower bound of the spread, for the price of one evaluation: only what the operation that makes an output
+ * rounds itself. `squares` must be zero before. */
 NODISCARD status ref_own_spread(const ir_env *env, const ir_array *inputs, const ir_array *outputs,
                                 double *const *squares, const ref_options *options);
-/* Does an operation turn floats into decisions? Then a few lanes may be far away, and most not at all. */
+/* Does an operation turn floats into decisions? Then a few lanes may be far from the reference, and the others
+ * not at all. */
 bool ref_decides(const ir_env *env);
-/* Is every output made by an operation that rounds? Otherwise that bound says nothing. */
+/* Is every output made by an operation that rounds? If not, ref_own_spread() says nothing. */
 bool ref_outputs_round(const ir_env *env);
 
 #endif

@@ -28,7 +28,7 @@ const char *schedule_target_name(const schedule_step *s);
 const char *schedule_kind_name(ir_name_kind kind);
 
 /* ---- domain.c: positions in the loop domain ---- */
-/* The axis a statement means by `written`, which may be negative. Refuses what is out of range. */
+/* The position a statement means by `written`, which may be negative. Refuses one that is out of range. */
 bool schedule_axis(schedule_step *s, int64_t written, uint32_t *position);
 /* The loop axis at a position. */
 ir_axis schedule_loop_at(const schedule_step *s, uint32_t position);
@@ -60,7 +60,7 @@ void schedule_transform_like(ir_func *f, ir_transform_data t, const ir_axis *in,
 /* The statement that makes a transform of the loop axis at `position`. False: it takes two axes, or belongs
  * to the definition. (replay.c) */
 bool schedule_statement_of(const ir_transform_data *t, uint32_t position, ir_stmt *stmt);
-/* Images of axes under a copy: none where there is none. */
+/* The axis that `a` was copied to; none: it was not copied. Sets it. */
 ir_axis schedule_image(const map *images, ir_axis a);
 void schedule_set_image(map *images, ir_axis a, ir_axis image);
 
@@ -72,7 +72,7 @@ bool schedule_reorder(schedule_step *s);
 bool schedule_swizzle(schedule_step *s);
 bool schedule_rfactor(schedule_step *s);
 bool schedule_mark(schedule_step *s);
-/* `on` is checked for all targets before it is done for any. */
+/* `on` is checked for all targets (schedule_may_place()) before it is done for any. */
 bool schedule_may_place(schedule_step *s);
 void schedule_place(schedule_step *s);
 bool schedule_memory(schedule_step *s);
@@ -82,7 +82,7 @@ bool schedule_contiguity(schedule_step *s);
 bool schedule_shrink(schedule_step *s);
 
 /* ---- placement.c: axes and meshes ---- */
-/* Has `mesh` the mark axis `k`? Refuses what it has not. */
+/* Does `mesh` have the mark axis `k`? If not, the statement is refused. */
 bool schedule_has_axis(schedule_step *s, ir_mesh mesh, uint32_t k);
 
 #endif

@@ -22,19 +22,18 @@ bool schedule_apply(ir_func *f);
 /* Records `stmt` and applies it. On refusal it is not recorded. */
 bool schedule_add(ir_func *f, const ir_stmt *stmt);
 
-/* The same for many statements at the price of one walk over the function, which every rfactor else
- * costs. Returns how many were recorded. What statements point to (targets, lists) must be in the
- * module's arena. */
+/* The same for many statements, with one walk over the function; by schedule_add() every rfactor costs one.
+ * Returns how many were recorded. What statements point to (targets, lists) must be in the module's arena. */
 uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n);
 
-/* As schedule_add(), but a refusal goes unreported. Not for rfactor. */
+/* As schedule_add(), but a refusal is not reported. Not for rfactor. */
 bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt);
 
 /* Repeats on `to` what the schedule did to `from`: the transforms of those loop axes of `from` that
  * descend from mapped axes, in order, and, if `with_marks`, their stream and mesh marks. `pairs` map
  * axes of `from` (producer side) to axes of `to` (consumer side); only EXACT pairs are used. An axis
- * of `to` that is already transformed or marked is left alone, and so is what a statement would
- * refuse: replay reports no errors. Returns the number of statements added. */
+ * of `to` that is already transformed or marked is left alone, and statements that would be refused are left
+ * out: replay reports no errors. Returns the number of statements added. */
 uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                          uint32_t n_pairs, bool with_marks);
 
@@ -50,21 +49,21 @@ typedef struct schedule_marks {
 } schedule_marks;
 bool schedule_has_mark(schedule_marks which, ir_mark mark);
 
-/* The same for those loop axes of `from` that bear one of these marks, and only the transforms that
- * lead to them. A mark that is refused leaves no transforms. `why`: the reason of the marks, each
- * because of that of the mark it repeats; NULL: they keep their reasons. */
+/* As schedule_replay(), but only for loop axes of `from` that have one of these marks, and only the transforms
+ * that lead to them. If a mark is refused its transforms are left out too. `why`: the reason of the new marks,
+ * each pointing to the reason of the mark it repeats; NULL: they keep that reason. */
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                                 uint32_t n_pairs, schedule_marks which, const ir_why *why);
 
-/* An axis of one tensor that is a part of a loop axis of another: `size` steps of `step` positions of it,
- * again and again if that is not all. A size and a step that together divide the axis. */
+/* An axis `from` of one tensor that is a part of a loop axis `to` of another: `size` steps of `step` positions
+ * each, repeated if the axis is longer. step * size divides the axis. */
 typedef struct schedule_part {
   ir_axis from, to;
   ir_scalar step, size;
 } schedule_part;
 
-/* The same across a reshape: splits the loop axis of `to` so that the part is an axis of its own, and
- * repeats on that what was done to `part.from`. */
+/* As schedule_replay_marked(), across a reshape: splits the loop axis of `to` so that the part becomes an axis,
+ * and repeats on that what was done to `part->from`. */
 uint32_t schedule_replay_part(ir_func *f, ir_tensor from, ir_tensor to, const schedule_part *part,
                               schedule_marks which, const ir_why *why);
 

@@ -1,6 +1,5 @@
-/* Streams of our own that follow a caller's: a run that has to wait its turn is ordered by these,
- * so that it begins after what the caller's held when it was asked for, and not after what comes
- * later. */
+/* Streams of our own that follow a caller's streams. A run that waits in the queue is ordered by these: it
+ * begins after the work that the caller's streams held when the run was requested, not after later work. */
 #ifndef WEIR_SESSION_FOLLOW_H
 #define WEIR_SESSION_FOLLOW_H
 
@@ -16,12 +15,12 @@ typedef struct session_follow {
 
 /* Adds one that follows `theirs`. */
 NODISCARD status session_follow_add(session_follow *f, rt_stream theirs);
-/* Drivers may answer a call only after all that streams hold, and keep other threads from calling
- * meanwhile. If the streams wait for something that the caller does next, that would never end. So
- * before a run makes calls, it waits until the streams have come to where they were when it was
- * asked for; CANCELLED if it is stopped meanwhile. */
+/* A driver may block a call until streams are idle, and block the calls of other threads too. If the streams
+ * wait for something that the caller does next, that is a deadlock. So before a run makes calls, it waits
+ * until the streams have finished the work they held when it was requested. CANCELLED if it is stopped
+ * meanwhile. */
 NODISCARD status session_follow_await(const session_follow *f, rt_control *control);
-/* The run is on these streams: when they are done, it has ended. Returns `st`, or why waiting failed. */
+/* Waits until the streams, which have the run, are done. Returns `st`, or why waiting failed. */
 NODISCARD status session_follow_finish(const session_follow *f, status st);
 void session_follow_end(session_follow *f);
 

@@ -1,4 +1,4 @@
-/* Whether outputs are what the definition says. */
+/* Compares outputs with what the definition gives. */
 #ifndef WEIR_SESSION_JUDGE_H
 #define WEIR_SESSION_JUDGE_H
 
@@ -6,12 +6,12 @@
 #include "runtime/compare.h"
 
 typedef struct session_judgement {
-  double rtol;          /* 0: by how results spread */
+  double rtol;          /* 0: the tolerance follows from rounding (ref_spread()) */
   int64_t rows;         /* of each output, at random; 0: all */
-  rt_verdict *verdicts; /* by output; right: none is wrong */
+  rt_verdict *verdicts; /* one per output */
 } session_judgement;
 
-/* `values` are the outputs to be judged. */
+/* Judges `values`, the outputs of a run. */
 NODISCARD status session_judge(const ir_env *env, const ir_array *inputs, const ir_array *values,
                                const ref_options *options, const session_judgement *j);
 

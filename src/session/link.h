@@ -1,4 +1,4 @@
-/* How fast the link between processes is, and what using it costs. */
+/* Measures the link between processes: its speed, and what using it costs. */
 #ifndef WEIR_SESSION_LINK_H
 #define WEIR_SESSION_LINK_H
 
@@ -9,8 +9,7 @@ typedef struct session_link {
   double latency_ns; /* while each computes */
   double bytes_per_ns;
   double burst_bytes; /* rt_speed.link_burst_bytes */
-  double
-      cores; /* of what a thread computes, the part that is lost while its rank sends and receives */
+  double cores;       /* the fraction of a thread's time that sending and receiving takes */
 } session_link;
 
 /* All processes call it. */

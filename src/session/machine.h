@@ -2,8 +2,8 @@
  *
  * The same command must give the same bits whatever else the machine does, so choices depend on
  * figures that stay: given by the option machine, kept from an earlier measurement
- * (runtime/measured.h), or built in where nothing can be kept. All processes of a run go by what
- * rank 0 found. */
+ * (runtime/measured.h), or built in where nothing can be kept. All processes of a run use the
+ * figures of rank 0. */
 #ifndef WEIR_SESSION_MACHINE_H
 #define WEIR_SESSION_MACHINE_H
 
@@ -23,14 +23,14 @@ typedef struct session_machine {
   rt_speed speed;
 } session_machine;
 
-/* Finds it out unless it is known; all processes call it. */
+/* Determines the machine, unless it is known. All processes call it. */
 NODISCARD status session_machine_need(session_machine *m, rt_device *device,
                                       const session_ranks *ranks, const allocator *memory);
-/* Finds it out again, measuring even what is kept if `renew`, and prints it with where it comes from. */
+/* Prints the machine and where its figures come from. `renew`: measures it again. */
 NODISCARD status session_machine_describe(session_machine *m, rt_device *device,
                                           const session_ranks *ranks, bool renew,
                                           const allocator *memory, strbuf *out);
-/* For rt_device_ops.speed: NULL if it knows best itself. */
+/* The argument of rt_device_ops.speed; NULL: the device uses its own figures. */
 const rt_speed *session_machine_speed(const session_machine *m);
 
 #endif

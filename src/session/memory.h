@@ -1,4 +1,4 @@
-/* Where the caller's tensors lie, and copies of those that a program cannot use there. */
+/* Copies of the caller's tensors that are in memory where a program cannot use them. */
 #ifndef WEIR_SESSION_MEMORY_H
 #define WEIR_SESSION_MEMORY_H
 
@@ -10,7 +10,7 @@ const rt_memory_ops *session_memory(void);
 /* ir_array_copy() between arrays of one dtype, wherever they are. */
 NODISCARD status session_memory_copy(const ir_array *to, const ir_array *from);
 
-/* Arrays that a run uses copies of: the list's entry is the copy until session_away_end(). */
+/* An array that a run uses a copy of: until session_away_end() the list's entry is the copy. */
 typedef struct session_moved {
   ir_array *entry;
   ir_array original;
@@ -23,10 +23,10 @@ typedef struct session_away {
   uint32_t n, room;
 } session_away;
 
-/* Makes *a a dense copy in `space` of what it was; outputs are not copied before the run. */
+/* Replaces *a by a dense array in `space`: a copy, or, for an output, memory without contents. */
 NODISCARD status session_away_move(session_away *w, ir_array *a, uint32_t space, bool is_output);
-/* Puts the originals back, with what the copies of outputs hold if the run went well, and frees all. Returns
- * `st`, or why that failed. */
+/* Puts the originals back and frees the copies. If `st` is OK, copies the outputs to their originals first.
+ * Returns `st`, or why that failed. */
 NODISCARD status session_away_end(session_away *w, status st);
 
 #endif

@@ -1,14 +1,14 @@
-/* How whole tensors become the pieces that devices hold, and pieces become whole tensors again. */
+/* Cuts whole tensors into the pieces that devices hold, and assembles whole tensors from pieces. */
 #ifndef WEIR_SESSION_PIECES_H
 #define WEIR_SESSION_PIECES_H
 
 #include "runtime/piece.h"
 #include "session/ranks.h"
 
-/* Is this what `device` holds of the tensor? `side` and `name` are for the message. */
+/* Checks that `shard` has the shape of the piece that `device` holds. `side` and `name` are for the message. */
 NODISCARD status session_shard_check(const char *side, const char *name, const rt_piece *piece,
                                      int64_t device, const ir_array *shard);
-/* Depends on dtype, extents and values only. */
+/* A hash of dtype, extents and values; strides do not count. */
 uint64_t session_array_hash(const ir_array *a);
 
 /* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
@@ -25,7 +25,7 @@ NODISCARD status session_pieces_cut(session_pieces *p, const session_arrays *inp
 NODISCARD status session_pieces_assemble(session_pieces *p, const ir_env *env,
                                          const session_arrays *outputs);
 
-/* At rank 0: what `from` sends of a tensor becomes a part of the whole of it. */
+/* At rank 0: receives a piece of a tensor from rank `from` and writes it into `whole`. */
 NODISCARD status session_piece_receive(const session_ranks *r, uint32_t from,
                                        const allocator *memory, const rt_piece *piece,
                                        const ir_array *whole);

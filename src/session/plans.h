@@ -10,7 +10,7 @@ struct session_plan {
   int64_t *symbols; /* the key: extents, and what is donated */
   uint32_t n_symbols;
   int64_t *donated; /* by output; NULL: none */
-  bool *in_place;   /* those that are computed where their input is */
+  bool *in_place;   /* by output: a donated one that is computed in its input's memory */
   rt_plan *own;     /* of the first rank of this process */
   rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
   rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
@@ -18,8 +18,8 @@ struct session_plan {
    * has none */
   rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
-  /* With the session's streams buffers would take `too_large_bytes` of a device, which is more than the
-   * limit; it has so many. 0: it has the session's. */
+  /* The number of streams, if it is below the session's because buffers would take `too_large_bytes` per device
+   * with all of them, more than the limit. 0: it has all of the session's. */
   uint32_t streams;
   int64_t too_large_bytes;
   bool apart;        /* ranks are of too many kinds: each is bound by itself */
@@ -27,7 +27,7 @@ struct session_plan {
   rt_loaded *loaded; /* NULL: not yet */
 };
 
-/* Of more ranks than this that are alike, one is shown and simulated. */
+/* If more ranks than this are alike, only one of them is shown and simulated. */
 enum { SESSION_MOST_SHOWN = 64 };
 
 /* The plan of a run with these extents and `donated` inputs (NULL: none), bound if there is none yet. */
@@ -43,10 +43,10 @@ NODISCARD status session_plan_need_ranks(session *x, const ir_env *env, session_
 NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
 /* The same plan with its loops unrolled; spans and paths are told of its instructions. */
 NODISCARD status session_plan_need_unrolled(session *x, session_plan *p, const rt_plan **result);
-/* Are there so many ranks, all alike, that one is enough to show and simulate? */
+/* Are the ranks alike and more than SESSION_MOST_SHOWN, so that one is shown and simulated for all? */
 bool session_plan_is_typical(const session *x, const session_plan *p);
 
-/* Of many ranks that are not alike, but of a few kinds: a plan of each kind, and how many ranks have it. */
+/* For many ranks that are of a few kinds: a plan of each kind, and how many ranks have it. */
 enum { SESSION_MOST_KINDS = 8 };
 typedef struct session_kinds {
   uint32_t n; /* 0: there are not so many ranks, or too many kinds */
@@ -56,13 +56,13 @@ typedef struct session_kinds {
 NODISCARD status session_plan_kinds(session *x, const ir_env *env, session_plan *p,
                                     session_kinds *result);
 
-/* Keeps plans of at most so many bytes, the most recently used ones, and those that a caller's
- * graph needs. */
+/* Drops plans until those that are kept have at most so many bytes: the least recently used first, and none
+ * that a caller's CUDA graph needs. */
 void session_plans_evict(session *x, int64_t most_bytes);
 void session_plans_close(session *x);
 /* The variant for these extents: 0 is the program as it is marked. (session.c) */
 NODISCARD status session_pick(session *x, const ir_env *env, uint8_t *choice);
-/* Prints it to standard error. (show.c) */
+/* Prints the plan to standard error. (show.c) */
 NODISCARD status session_show_plan(const session *x, const rt_plan *plan);
 /* Computes donated outputs where their inputs are, in the plans of all these ranks or, where one of
  * them may not, in none. (donate.c) */

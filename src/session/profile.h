@@ -13,22 +13,23 @@ struct session_profile {
   uint32_t n_spans, room;
   uint32_t first_rank; /* the device of the plan's first rank */
   int64_t origin_ns;   /* of the spans, by this process's clock */
-  rt_plan **world;  /* of a profile of all processes: their plans, which are its own, and which */
-  uint32_t n_world; /* `plan` joins then; NULL and 0: of this process */
+  /* Of a profile of all processes: their plans, which it owns; `plan` joins them. NULL and 0: of this process. */
+  rt_plan **world;
+  uint32_t n_world;
   uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
   rt_stats stats;
 };
 
-/* The profile looks at no plan any more. Accepts NULL. */
+/* The profile forgets its plan, which is about to go. Accepts NULL. */
 void session_profile_release(session_profile *p);
 /* Frees what it holds. */
 void session_profile_drop(session_profile *p);
-/* Runs what is loaded, and keeps what ran when. */
+/* Runs what is loaded, and records what ran when. */
 NODISCARD status session_profile_run(session *x, rt_loaded *loaded, const rt_plan *plan,
                                      void *const *in, void *const *out, rt_control *control,
                                      session_profile *p);
-/* Makes the profile of a run on several processes, which all call it, that of all of them, at rank
- * 0. (gather.c) */
+/* Called by all processes, each with its profile of the same run: that of rank 0 then has the devices of all of
+ * them. (gather.c) */
 NODISCARD status session_profile_gather(session *x, session_profile *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a session can say about a program without running it for results. */
+/* Questions about a program that need no run: memory and time. */
 #ifndef WEIR_SESSION_QUESTIONS_H
 #define WEIR_SESSION_QUESTIONS_H
 
@@ -10,13 +10,13 @@ typedef struct session_peak {
   uint32_t rank; /* the one that needs most */
   int64_t pool_bytes, live_bytes;
 } session_peak;
-/* How much memory buffers take where they take most; in words, with the values that take it, into
- * `out` unless that is NULL. Needs a memory_guard(). */
+/* The memory of buffers on the rank that needs most. Unless `out` is NULL it gets a text that names the values
+ * that are in use at the peak. Needs a memory_guard(). */
 NODISCARD status session_find_peak(session *x, const ir_env *env, arena *scratch,
                                    session_peak *result, strbuf *out);
 
 /* ---- time (bound.c) ---- */
-/* An exposed communication: its line, what it is, and how long nothing is computed beside it. */
+/* Called for an exposed communication: its line, its text, and how long nothing is computed meanwhile. */
 typedef void (*session_exposed)(void *context, const char *place, const char *text,
                                 double exposed_s);
 typedef struct session_bound {

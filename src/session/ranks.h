@@ -1,5 +1,5 @@
-/* Programs on several devices: the ranks of this process, their endpoints, what processes agree on
- * and send each other. */
+/* Programs on several devices: the ranks of this process, their endpoints, and what processes agree on and
+ * send to each other. */
 #ifndef WEIR_SESSION_RANKS_H
 #define WEIR_SESSION_RANKS_H
 
@@ -16,24 +16,24 @@ typedef struct session_ranks {
   uint32_t world; /* all of them */
   rt_comm **endpoints;
   const rt_comm_ops *ops; /* of the endpoints */
-  rt_group *group;        /* that the caller has given, retained; NULL: none */
+  rt_group *group;        /* the caller's world, retained; NULL: none */
   rt_device *device;
   uint32_t n_endpoints;
   uint32_t *everybody; /* 0 … world - 1 */
   int64_t *answers;    /* one per rank, for agreements */
   int64_t timeout_ns;
-  /* Calls under way, and those that wait for other processes or have left the rest to the device. With some
-   * of the first and none of the second, this process does something that others may be waiting for. */
+  /* Calls under way; and those of them that wait for other processes, or for the device. If there are calls and
+   * none of them waits, this process is computing: others that wait for it should not give up. */
   _Atomic uint32_t busy, waiting;
 } session_ranks;
 
-/* Of this process under a launcher, of MPI or torchrun; else -1. */
+/* The rank of this process, if MPI or torchrun started it; else -1. */
 int64_t session_launch_rank(void);
 
 /* How the ranks of a program are spread over processes. */
 typedef struct session_place {
   const rt_comm_ops *ops;
-  rt_group *group; /* that the caller has given, or NULL */
+  rt_group *group; /* the caller's world, or NULL */
   uint32_t world;  /* ranks */
   uint32_t local;  /* of this rank among those of its machine, or the GPU that it is on */
   bool is_spread;  /* one in each process; else all are in this one */
@@ -54,33 +54,33 @@ NODISCARD status session_ranks_need(session_ranks *r, const allocator *memory);
 /* Are there several, here or elsewhere? */
 static inline bool session_ranks_are_many(const session_ranks *r) { return r->world > 1; }
 
-/* Do all processes run the same? `program` is a hash of everything that must be. */
+/* Checks that all processes run the same program: `program` is a hash of everything that must be equal. */
 NODISCARD status session_ranks_agree(const session_ranks *r, uint64_t program);
-/* What rank 0 chose. */
+/* *choice becomes what it is at rank 0. */
 NODISCARD status session_ranks_decide(const session_ranks *r, uint8_t *choice);
-/* Whatever it is. */
+/* `data` becomes what it is at rank 0. */
 NODISCARD status session_ranks_tell(const session_ranks *r, void *data, int64_t bytes);
 /* Are there ranks in other processes? */
 bool session_ranks_are_spread(const session_ranks *r);
-/* Each rank sends so many bytes to the next one and receives as many from the one before. nap_ns: the caller
- * sleeps meanwhile, looks that often whether it is done, and does not help; 0: it helps. */
+/* Each rank sends `bytes` to the next one and receives as many from the one before. nap_ns > 0: the caller
+ * sleeps and polls at that interval; 0: it moves data itself meanwhile. */
 NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
                                        int64_t nap_ns);
 
-/* A message between rank 0 and `peer`: of this rank to 0, or at rank 0 from it. */
+/* A message between this rank and `peer`, one of which is rank 0; `sends`: from this rank. */
 NODISCARD status session_ranks_transfer(const session_ranks *r, bool sends, uint32_t peer,
                                         void *data, int64_t bytes);
-/* At rank 0: `view` becomes what `from` sends, dense. */
+/* At rank 0: receives an array from rank `from`, sent dense, and writes it into `view`. */
 NODISCARD status session_ranks_receive(const session_ranks *r, uint32_t from,
                                        const allocator *memory, const ir_array *view);
-/* `bytes` from every process, in the order of ranks. */
+/* `all` becomes what every process gives as `mine`, `bytes` each, in the order of ranks. */
 NODISCARD status session_ranks_exchange(const session_ranks *r, const void *mine, void *all,
                                         int64_t bytes);
 
 /* Arrays of a program's inputs or outputs. */
 typedef struct session_arrays {
-  const ir_array *whole;  /* by tensor; of those given as shards only the shape */
-  const ir_array *shards; /* by rank of this process, then by tensor; without a dtype: none */
+  const ir_array *whole;  /* by tensor; if it is given as shards, only its shape counts */
+  const ir_array *shards; /* by rank of this process, then by tensor; no dtype: no shard */
   const bool *sharded;    /* by tensor; NULL: all are whole */
 } session_arrays;
 

@@ -1,4 +1,4 @@
-/* Pieces of the language on their own: what a caller of the public API gives as text.
+/* Parses pieces of the language that callers of the public API give as text.
  *
  * Errors go to the module's diagnostics without a place: the message quotes the text instead. */
 #ifndef WEIR_TEXT_FRAGMENT_H
@@ -6,7 +6,7 @@
 
 #include "ir/ir.h"
 
-/* Can the language write `text` as a name? */
+/* Is `text` a name that the language can write? */
 bool text_is_name(ir_module *m, const char *text);
 
 /* An integer expression ("a * b"); none when it is wrong. */

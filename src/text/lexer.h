@@ -2,8 +2,8 @@
  *
  * The lexer never reads past the end of the text and needs no NUL there. A newline is a token of its
  * own outside ( ) and [ ], and a blank inside them. Two things help the parser to recover: every
- * token knows the indentation of its line, and what the lexer has already complained about comes as
- * one TOKEN_BAD, so that the parser need not complain again. */
+ * token knows the indentation of its line, and text that the lexer has already reported comes as one
+ * TOKEN_BAD, so that the parser does not report it again. */
 #ifndef WEIR_TEXT_LEXER_H
 #define WEIR_TEXT_LEXER_H
 
@@ -67,7 +67,7 @@ typedef struct text_lexer {
   diags *errors; /* NULL: stay silent */
   const char *text;
   uint32_t length, pos;
-  uint32_t depth;  /* open ( and [; a brace or ; closes them all, as no expression goes on there */
+  uint32_t depth;  /* open ( and [; a brace or ; closes them all: no expression continues there */
   uint32_t opened; /* the end of the outermost of them, also after a brace or ;. 0: none is open */
   uint32_t line_start, indent;
   bool fresh; /* no token on this line yet */
@@ -75,7 +75,7 @@ typedef struct text_lexer {
 
 void text_lexer_init(text_lexer *lx, arena *memory, diags *errors, const char *text,
                      uint32_t length);
-/* After the end: TOKEN_END for ever. */
+/* The next token; after the end of the text always TOKEN_END. */
 text_token text_lexer_next(text_lexer *lx);
 /* What text_lexer_next() would return; changes and reports nothing. */
 text_token text_lexer_peek(const text_lexer *lx);

@@ -19,10 +19,11 @@ typedef struct text_nvfuser {
   int64_t rank;            /* whose program is shown */
   strbuf *out;
   uint32_t *tensors; /* number + 1 by id; 0: not in the program */
-  uint32_t *axes;    /* likewise */
-  ir_scalar *pieces; /* by axis id, where another length is shown: of a shard that of a whole piece,
-                            of a dimension with one position per device that over all devices */
-  bool *slices;      /* by tensor id: made by select or shard */
+  uint32_t *axes;    /* number + 1 by id; 0: not in the program */
+  /* By axis id, where another length is shown than the axis has: for a shard, the length of a whole piece; for
+   * a dimension with one position per device, the length over all devices. */
+  ir_scalar *pieces;
+  bool *slices;          /* by tensor id: made by select or shard */
   const char **symbols;  /* names by symbol; NULL: not printed yet */
   uint32_t n_symbols;    /* named so far: i0, i1, … */
   uint32_t n_indexes;    /* open loops whose index is StreamIdx */
@@ -55,7 +56,7 @@ ir_axis text_nvfuser_dim(const text_nvfuser *s, ir_tensor t, uint32_t dim);
 void text_nvfuser_put_indent(text_nvfuser *s, uint32_t depth);
 
 /* ---- nvfuser_comm.c ---- */
-/* What me(d.x) a symbol is; NULL: none. */
+/* The me(d.x) that a symbol means; NULL: it is no such symbol. */
 const ir_coordinate *text_nvfuser_coordinate(const text_nvfuser *s, ir_scalar symbol);
 /* `if 0 <= me(d.x)`: the branch that the rank takes. NULL: the instruction is something else. */
 const ir_block *text_nvfuser_membership(const text_nvfuser *s, const ir_instr_data *d);

@@ -1,6 +1,6 @@
 /* What the files of the parser share. Private to text/parser*.c.
  *
- * Recursive descent with one token in hand. Two kinds of errors are kept apart:
+ * Recursive descent with one token of lookahead, the token *in hand*. Two kinds of errors are kept apart:
  *   - the text is not in the grammar: text_expected() reports it and sets `panic`; everything
  *     returns at once to the statement, which skips to the next one;
  *   - the text is in the grammar but wrong (an unknown name, a shape): it is reported, the value is
@@ -92,9 +92,9 @@ bool text_accept(text_parser *p, text_token_kind kind);
 bool text_expect(text_parser *p, text_token_kind kind, const char *wanted);
 /* Reports "expected <wanted>, found …" and panics. */
 void text_expected(text_parser *p, const char *wanted);
-/* Likewise, where another sentence says more. */
+/* Reports `what` at the token and panics: for where "expected …" would say too little. */
 void text_wrong(text_parser *p, const text_token *t, const char *what);
-/* text_expected() with the word that is nearest. */
+/* text_expected(), and suggests the nearest of `words`. */
 void text_expected_word(text_parser *p, const char *wanted, const char *const *words, size_t n);
 /* Consumes a name and returns it interned; panics and returns 0 on anything else. */
 uint32_t text_expect_name(text_parser *p, const char *wanted);
@@ -115,7 +115,7 @@ loc text_span(const text_parser *p, const text_token *first);
 bool text_enter(text_parser *p);
 void text_leave(text_parser *p);
 
-/* Begins a statement at the token in hand, and ends it: something must end here, and after a panic
+/* Begins a statement at the token in hand; ends it. The end must be that of the line or block; after a panic
  * all up to the next statement is skipped. */
 void text_begin_statement(text_parser *p);
 void text_end_statement(text_parser *p);
@@ -128,10 +128,10 @@ void text_skip_argument(text_parser *p);
 
 /* ---- parser_name.c: names and poison ---- */
 void text_poison(text_parser *p, uint32_t name);
-/* Reports that nothing is called so, with the nearest name; once per name, silent about poison. Of a
- * "communication" only those of the host program are near. */
+/* Reports that nothing has this name, and suggests the nearest one. Once per name, and not for poison. For
+ * the kind "communication" it suggests only those of the host program. */
 void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
-/* What the name means; IR_NAME_NONE is reported or poison. */
+/* What the name means. IR_NAME_NONE: nothing, which was reported, or poison. */
 ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
 /* " (did you mean 'x'?)" or "". */
 const char *text_did_you_mean(text_parser *p, const suggestion *s);
@@ -197,18 +197,18 @@ bool text_parse_literal(text_parser *p, bool negative, int64_t *value);
 ir_dtype text_parse_type(text_parser *p);
 /* `mesh d = [4] of { … }`, with the word in hand. */
 void text_parse_mesh(text_parser *p);
-/* p->extents as those of a stated type, into p->scalars, `?` as none; false on poison. */
+/* Resolves p->extents as those of a stated type into p->scalars; `?` becomes none. False: one is poison. */
 bool text_resolve_stated(text_parser *p);
 /* Declares an input of the type just read, or poisons its names and returns none. */
 ir_tensor text_build_input(text_parser *p, const text_token *name, ir_dtype dtype);
-/* Reports that the name is taken. Asked before an expression is built, so that
- * its nested names do not clash as well. */
+/* Is the name taken? Reports it. To be asked before an expression is built, so that its nested names do not
+ * clash as well. */
 bool text_is_taken(text_parser *p, const text_token *name);
 
 /* ---- parser_host.c ---- */
 /* host NAME(…) -> (…) { … }, with the word in hand. */
 void text_parse_host(text_parser *p);
-/* Host programs whose fusion follows them in the file. */
+/* Connects host programs with fusions that follow them in the file. */
 void text_link_hosts(ir_module *m);
 
 /* ---- parser_expr.c, parser_call.c: expressions ---- */
@@ -232,12 +232,12 @@ typedef struct text_value {
 text_value text_parse_expr(text_parser *p);
 /* The value as an operand; none for poison. */
 ir_tensor text_operand(text_parser *p, const text_value *v);
-/* Builds the operation; names the one before it `y$k`. */
+/* Builds the operation; the one built before it, which is nested in this one, gets the name `y$k`. */
 text_value text_build(text_parser *p, ir_opcode code, const ir_tensor *operands, uint32_t n,
                       const ir_attr *attrs, loc at);
 /* name ( …, with the name consumed and ( in hand. */
 text_value text_parse_call(text_parser *p, const text_token *name);
-/* Reports that `first` up to here is a name, number or extent where an operation is needed. */
+/* Reports that the text from `first` on is a name, number or extent, where an operation is needed. */
 void text_refuse_lone(text_parser *p, const text_token *first, text_value_kind kind);
 /* The expression after `name =`, built and named; none when it failed. */
 ir_tensor text_parse_definition(text_parser *p, const text_token *name);

@@ -10,8 +10,8 @@
 #include "ir/host.h"
 #include "text/parser.h"
 
-/* The cuts of a parameter's dimension, which are made after all parameters, when all is known that
- * they may speak of. */
+/* The cuts of a parameter's dimension. They are made after all parameters have been read, because they may
+ * name extents of later ones. */
 typedef struct text_later {
   ir_axis axis;
   ir_mesh mesh;
@@ -19,7 +19,7 @@ typedef struct text_later {
   uint32_t n_cuts;
 } text_later;
 
-/* An extent of the parameters, read before they are. */
+/* An extent of a parameter, found by reading ahead. */
 typedef struct text_ahead {
   uint32_t parameter; /* counted from 1 */
   uint32_t dim;
@@ -41,12 +41,11 @@ typedef struct text_host {
   VEC(text_later) later;
   uint32_t depth;      /* open blocks */
   uint32_t loops;      /* open loops */
-  VEC(text_loop) open; /* they themselves, the innermost last */
-  uint32_t skippable;  /* of them, those that the extents may tell not to run at all */
+  VEC(text_loop) open; /* the open loops, the innermost last */
+  uint32_t skippable;  /* how many of them may run no iteration, depending on extents */
   bool unclosed;       /* a missing } has been reported */
 
-  /* The parameters, which are looked through before they are read: their cuts may speak of extents that
-   * are declared later. */
+  /* What reading ahead found: the cuts of a parameter may name extents that later ones declare. */
   VEC(text_ahead) ahead;
   map head;           /* their names and numbers, counted from 1 */
   uint32_t parameter; /* the one being read, 0 if none is */
@@ -66,35 +65,35 @@ bool text_host_declare_stream(text_parser *p, const text_token *name);
 /* Reports that the name is taken; it is then no definition. */
 bool text_host_is_taken(text_parser *p, const text_token *name);
 
-/* The names from `names` on are visible no longer. */
+/* The names from number `names` on are not visible any more. */
 void text_host_leave_scope(text_parser *p, uint32_t names);
 /* The } of a block that was opened there. */
 void text_host_close_block(text_parser *p, loc opened, const char *what);
 
 /* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
-/* `on d`, if it is here; none otherwise. False: reported. */
+/* `on d`, if it is here; else the mesh is none. False: it is wrong, which was reported. */
 bool text_host_parse_on(text_parser *p, ir_mesh *mesh);
 /* Declares the extents of all parameters, with the first of them in hand. */
 void text_host_read_ahead(text_parser *p);
-/* Can the cuts of the type just read be made? Reports what cannot. */
+/* Can the cuts of the type just read be made? Reports those that cannot. */
 bool text_host_cuts_fit(text_parser *p, ir_mesh mesh);
 /* Puts a tensor of the type just read on the mesh and makes its cuts, now or with the others. */
 void text_host_place(text_parser *p, ir_tensor t, ir_mesh mesh, bool now);
 void text_host_place_later(text_parser *p);
-/* A slice along `dim` is where the whole is, and its other dimensions are cut alike. */
+/* Puts a slice along `dim` on the mesh of the whole, with the same cuts of its other dimensions. */
 void text_host_place_slice(text_parser *p, ir_tensor slice, ir_tensor from, uint32_t dim);
 
 /* ---- parser_host_comm.c: communications ---- */
 /* Is the word in hand the name of a communication? */
 bool text_host_at_comm(const text_parser *p, ir_comm_kind *kind);
 void text_host_suggest_comms(suggestion *s);
-/* allgather(…), with its name in hand and `c =` before it; name NULL: without. */
+/* allgather(…), with the word in hand; `name` is the c of `c =` before it, NULL if there was none. */
 void text_host_parse_comm(text_parser *p, const text_token *name, ir_block *block);
 /* group_end(), with the word in hand and `c =` before it. */
 void text_host_parse_group_end(text_parser *p, const text_token *name, ir_block *block);
-/* wait(c), group_start(), send(…), recv(…); false, and nothing consumed: it is none of them. */
+/* wait(c), group_start(), send(…), recv(…). False: it is none of them, and nothing was consumed. */
 bool text_host_parse_comm_action(text_parser *p, ir_block *block);
-/* At the end of a loop: its communications are known no longer. */
+/* At the end of a loop: communications from number n on are not visible any more. */
 void text_host_leave_comms(text_parser *p, uint32_t n);
 
 /* ---- parser_host_step.c: statements without a body ---- */
@@ -103,10 +102,11 @@ void text_host_add(text_parser *p, ir_block *block, const ir_instr_data *d);
 ir_tensor text_host_parse_tensor(text_parser *p);
 /* Consumes the statement and appends it to `block` if it could be understood. */
 void text_parse_host_step(text_parser *p, ir_block *block);
-/* The extents in p->extents, checked, in p->scalars. */
+/* Checks the extents in p->extents and writes them into p->scalars. */
 bool text_host_resolve_sizes(text_parser *p, const text_token *name);
-/* `at [offsets] sliced [[dims], …]`, if it follows. Without `sliced` no operand is. */
+/* `at [offsets] sliced [[dims], …]`, if it follows. Without `sliced` no operand is sliced. */
 bool text_host_parse_window(text_parser *p, ir_instr_data *d);
+
 /* ---- parser_host_body.c: kernels ---- */
 /* kernel(…) { … } into the n tensors `to`, with the word in hand; `name` is the first destination's. */
 void text_host_parse_kernel(text_parser *p, const text_token *name, const ir_tensor *to, uint32_t n,

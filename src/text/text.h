@@ -14,21 +14,21 @@ enum { TEXT_MAX_NESTING = 1000 };
  * and the fusions that could be built are in m->funcs. */
 NODISCARD status text_parse(ir_module *m, const char *name, const char *text, size_t length);
 
-/* The text with its tokens, comments and lines, and blanks as they should be. It must be free of
+/* Lays the text out: tokens, comments and lines stay, blanks and indentation change. The text must be free of
  * errors. Needs a memory_guard(). */
 void text_format(const char *text, size_t length, arena *memory, strbuf *out);
 
 void text_print_module(const ir_module *m, strbuf *out);
 void text_print_func(const ir_func *f, strbuf *out); /* a fusion or a host program */
-/* A fusion into an empty text, and the places of its operations and statements become those in the
- * text: what was never text gets messages that show a line. */
+/* Prints a fusion that was built by calls, and makes the places of its operations and statements those in
+ * this text, so that messages about it can show a line. `out` must be empty. */
 void text_print_placed(ir_func *f, strbuf *out);
 void text_print_host(const ir_func *h, strbuf *out);
 /* A host program in the notation of nvFuser's dumps, as the device `rank` runs it. It does not parse
  * back. */
 void text_print_nvfuser(const ir_func *h, int64_t rank, strbuf *out);
 
-/* Notes of a caller about instructions: writes one line without its end, or nothing. */
+/* A caller's notes about instructions: write() adds one line without its newline, or nothing. */
 typedef struct text_notes {
   void (*write)(void *context, const ir_func *h, ir_instr i, strbuf *out);
   void *context;
@@ -37,10 +37,11 @@ typedef struct text_notes {
  * or above those of the other style. */
 void text_print_host_noted(const ir_func *h, const text_notes *notes, strbuf *out);
 void text_print_nvfuser_noted(const ir_func *h, int64_t rank, const text_notes *notes, strbuf *out);
-/* One instruction without its body, and one schedule statement, both on no line of their own. */
+/* One instruction, without its body, indentation and newline. */
 void text_print_instr(const ir_func *h, ir_instr i, strbuf *out);
-/* The same; of a launch with a body all lines of it. */
+/* The same with the body, if the instruction is a launch. */
 void text_print_kernel(const ir_func *h, ir_instr i, strbuf *out);
+/* One schedule statement, without indentation and newline. */
 void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out);
 /* "mesh d = [2] of {5, 2}" */
 void text_print_mesh(const ir_func *f, ir_mesh m, strbuf *out);
