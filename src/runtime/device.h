@@ -24,8 +24,8 @@
 typedef struct rt_device rt_device;
 typedef struct rt_loaded rt_loaded;
 
-/* When a task or communication ran: filled if tracing is on. Times in ns from the run's start. A
- * communication begins when it is posted and ends when it is seen to be done. */
+/* When a task or communication ran, in ns from the run's start; filled if tracing is on. A communication
+ * begins when it is posted and ends when the device sees that it is done. */
 typedef struct rt_span {
   int64_t start_ns, end_ns;
   uint32_t instr;
@@ -42,7 +42,7 @@ typedef enum rt_carrier {
   RT_CARRIER_COUNT
 } rt_carrier;
 
-/* Where a device takes its memory from; without functions: from the driver. */
+/* Where a device takes its memory from. NULL functions: from the driver. */
 typedef struct rt_device_memory {
   void *(*alloc)(void *context, int32_t gpu,
                  size_t size_bytes); /* aligned to 256 bytes; NULL: none is left */
@@ -60,7 +60,7 @@ typedef struct rt_device_options {
   rt_carrier carrier;
   uint32_t first_gpu;             /* cuda: of this process; GPUs are taken in turns from there on */
   const struct rt_speed *machine; /* sim: the machine; NULL: rt_machine_default() */
-  rt_device_memory memory;        /* cuda: of plans, unless other processes open it */
+  rt_device_memory memory; /* cuda: for plans; not used if other processes open that memory */
 } rt_device_options;
 
 /* What a rank of a program on a device gets, for models; see cost/cost.h. */
@@ -90,45 +90,44 @@ typedef struct rt_speed {
   double cores, per_host, comm_cores;
 } rt_speed;
 
-/* How a run on a virtual clock went: the whole time, and the launches it is made of, one after the
- * other (device/sim/sim.h). Valid until the next run. */
+/* The result of a run on a virtual clock: its length, and its critical path (device/sim/sim.h). Valid until the
+ * next run. */
 typedef struct rt_outcome {
   int64_t total_ns;
-  const uint32_t *path; /* instructions */
+  const uint32_t *path; /* launches, as instruction numbers, in order */
   uint32_t path_len;
 } rt_outcome;
 
-/* A stream of the caller's, on a part of a device. */
+/* A stream of the caller's. */
 typedef struct rt_stream {
   uint32_t space; /* 1 + the number of the GPU */
   void *handle;   /* CUstream; NULL: the default stream */
 } rt_stream;
 
-/* Memory of devices that the host does not reach. `space` of an array (ir/array.h) is 1 + the number of
- * the device's part that has it: of a GPU. No device needs to be open. */
+/* Memory of GPUs. `space` (ir/array.h) is 1 + the number of the GPU. No device needs to be open. */
 typedef struct rt_memory_ops {
-  /* Is there memory of that space at `p`? BAD_USAGE says what is there, `what` names the tensor. */
+  /* Is `p` memory of that space? If not, BAD_USAGE, with a message about tensor `what`. */
   status (*verify)(uint32_t space, const void *p, const char *what);
   status (*alloc)(uint32_t space, size_t size_bytes, void **result);
   void (*free)(uint32_t space, void *block);
   /* Between arrays of one dtype and equal extents, any strides, in any spaces; returns when it is done. */
   status (*copy)(const ir_array *to, const ir_array *from);
-  /* Waits for all that a stream of the caller's holds; BAD_USAGE while it is captured. */
+  /* Waits for all work on a stream of the caller's; BAD_USAGE while the stream is captured. */
   status (*wait)(const rt_stream *stream);
-  /* A new stream that comes after all that a stream of the caller's holds now, for runs that are issued later;
-   * BAD_USAGE while that is captured. */
+  /* A new stream that is ordered after all work now on a stream of the caller's, for runs that are issued later.
+   * BAD_USAGE while the caller's stream is captured. */
   status (*follow)(const rt_stream *stream, rt_stream *result);
   status (*passed)(const rt_stream *followed, bool *yes); /* does not wait */
   void (*end)(const rt_stream *followed);
 } rt_memory_ops;
 
-/* A communicator that the caller has from the device's own library, NCCL. */
+/* A communicator of the caller's, of the device's own library: NCCL. */
 typedef struct rt_caller_comm {
   uint32_t rank, size;
   int32_t gpu; /* that this rank of it is on */
 } rt_caller_comm;
 
-/* Which loops of plans a device takes; plans with others are unrolled before they are loaded. */
+/* Which loops of plans a device can run. Plans with other loops are unrolled before they are loaded. */
 typedef enum rt_loops_taken {
   RT_LOOPS_NONE,
   RT_LOOPS_ALONE, /* of one rank that does not communicate */
@@ -140,31 +139,32 @@ typedef struct rt_device_ops {
   const char *summary;  /* one sentence, for `weir list devices` */
   bool virtual_clock;   /* spans tell simulated time */
   bool takes_adversary; /* options.adversarial means something */
-  bool
-      folds_in_place; /* a kernel that folds columns of its result may write that where an operand is, at no cost */
+  /* A kernel that also sums columns of its result may write the result to an operand's memory at no cost. */
+  bool folds_in_place;
   rt_loops_taken takes_loops;
-  bool shares_pool;  /* plans that are loaded have one pool, as large as the largest needs */
+  bool shares_pool;  /* loaded plans share one pool, as large as the largest needs */
   uint32_t carriers; /* bit c: options.carrier may be c */
-  const rt_memory_ops *memory; /* begin() takes addresses there too; NULL: it has none of its own */
-  /* What it opens may have other operations (the adversary): go on through (*result)->ops. */
+  const rt_memory_ops
+      *memory; /* of the device's own memory, which begin() accepts; NULL: it has none */
+  /* The device may have other operations than these (the adversary): use (*result)->ops afterwards. */
   status (*open)(const rt_device_options *options, const allocator *memory, rt_device **result);
   void (*close)(rt_device *device); /* accepts NULL */
 
-  /* Between runs: the endpoints that plans communicate through, from now on; endpoints[i] is of rank i in
-   * the plan (rt_plan_rank). If nothing at all moves for `timeout_ns` (<= 0: never) while streams wait
-   * for communications, the run fails with UNAVAILABLE and says which rank waits for which; what moves in
-   * other processes counts, as far as they tell. NULL: the device needs none. */
+  /* Between runs: sets the endpoints through which plans communicate; endpoints[i] is that of rank i in the
+   * plan (rt_plan_rank). If streams wait for communications and nothing moves for `timeout_ns` (<= 0: for
+   * ever), the run fails with UNAVAILABLE and says which rank waits for which. Progress that other processes
+   * report counts. NULL: the device needs no endpoints. */
   void (*attach)(rt_device *device, rt_comm *const *endpoints, uint32_t n, int64_t timeout_ns);
   void (*notify)(void *device, uint32_t rank); /* for rt_comm_options; NULL: no thread sleeps */
 
   /* Optional: what the device does; for rt_comm_options, from any thread. */
   void (*pulse)(rt_device *device, rt_pulse *pulse);
 
-  /* Optional: measures how fast it is, alone: what a machine file holds. Figures that cannot be found are
-   * those built in. The link is that of ranks in this process. */
+  /* Optional: measures the speed of the device and of the link between ranks of this process, for a machine file.
+   * Figures that cannot be measured are the built-in ones. */
   void (*measure)(rt_device *device, rt_speed *result);
-  /* Optional: what a rank gets of a program of so many ranks in this process, on that machine; NULL: on one of
-   * figures built in. */
+  /* Optional: the share of a machine that each of `ranks` ranks in this process has. machine NULL: the built-in
+   * figures. */
   rt_speed (*speed)(rt_device *device, const rt_speed *machine, uint32_t ranks);
 
   /* Optional: the members of a communicator of the caller's, and an exchange through it: each rank passes
@@ -172,45 +172,45 @@ typedef struct rt_device_ops {
   status (*caller_comm)(void *comm, rt_caller_comm *result);
   status (*caller_exchange)(void *comm, const void *mine, void *all, size_t size_bytes);
 
-  /* Optional: tells which libraries and instructions it would use on this machine, and how fast it is.
+  /* Optional: reports which libraries and instructions the device would use on this machine, and its speed.
    * Opens no device and takes some ms. */
   void (*examine)(rt_say_fn *say, void *context);
 
-  /* Optional: of ranks that are alike (plan->alike), how many are enough to load: 1 is that of the plan, more are
-   * the first ones, joined in a plan that has `alike` too. NULL: all. */
+  /* Optional: if ranks are alike (plan->alike), how many of them must be loaded to represent all. 1: the plan's own;
+   * more: the first ones, joined in a plan that has `alike` too. NULL: all. */
   uint32_t (*enough)(const rt_device *device, const rt_plan *plan);
   status (*load)(rt_device *device, const rt_plan *plan, rt_loaded **result);
   /* Optional: the same for a world of one rank per process, with the plans of all n ranks; `plan` is that of
-   * this one. All processes call it at once, and wait for one another: for devices that read and write
-   * each other's memory. The plans outlive what is loaded. NULL: load() will do. */
+   * this one. All processes call it and wait for each other: for devices that read and write each other's
+   * memory. The plans must outlive what is loaded. NULL: load() is enough. */
   status (*load_spread)(rt_device *device, const rt_plan *plan, const rt_plan *const *plans,
                         uint32_t n, rt_loaded **result);
   void (*unload)(rt_loaded *loaded); /* accepts NULL */
 
-  /* inputs and outputs: base addresses, one per slot; NULL for an output that is not wanted, on devices
-   * with memory of their own. spans: room for n_tasks + n_posts of them, or
-   * NULL; the k-th launch in plan order fills spans[k], post number p fills spans[n_tasks + p], and one
-   * that did not run because of an earlier error leaves an empty span. Spans and outcomes of a plan with loops are
-   * those of the same plan without (rt_plan_unroll). A device serves one run at a time: begin() waits for the
-   * run before. After a begin() that succeeded, finish() must be called, by the same thread. */
+  /* Begins a run. inputs and outputs: base addresses, one per slot; devices with memory of their own accept NULL
+   * for an output that is not wanted. spans: NULL, or room for n_tasks + n_posts of them: the k-th launch in plan
+   * order fills spans[k], post p fills spans[n_tasks + p]; a task that did not run because of an earlier error
+   * has an empty span. Spans and outcomes of a plan with loops are those of the unrolled plan (rt_plan_unroll).
+   * A device executes one run at a time: begin() waits for the run before. After begin() has succeeded, the
+   * same thread must call finish(). */
   status (*begin)(rt_loaded *loaded, void *const *inputs, void *const *outputs, rt_span *spans);
   void (*launch)(rt_loaded *loaded, uint32_t instr);
   void (*wait)(rt_loaded *loaded, uint32_t instr); /* also posts and joins */
   status (*finish)(rt_loaded *loaded);
-  /* Optional: from any thread, between begin() and the end of finish(). What has not begun is not run, and
-   * finish() returns CANCELLED; of several ranks the world has then failed, as after any failure. A device may go
-   * on where it cannot stop. */
+  /* Optional: from any thread, between begin() and the end of finish(). No further task is started, and finish()
+   * returns CANCELLED. With several ranks the world has then failed, as after any failure. A device that cannot
+   * stop may run to the end. */
   void (*cancel)(rt_loaded *loaded);
-  /* Optional: a run that comes after what the streams hold now, and before what they get next. Returns when it
-   * is issued, except where the host must see its end: with memory of the host that is not pinned. What tasks of it
-   * find wrong later, a later run or settle() returns. *captured: it has become part of a graph that the caller
-   * captures; what is loaded, and the arrays, must then outlive the graph. */
+  /* Optional: a run that is ordered after the work now on the caller's streams, and before work put there later.
+   * Returns once it is issued; if arrays are host memory that is not pinned, once it has ended. Errors of its
+   * tasks are returned by a later run or by settle(). *captured: the run has become part of a CUDA graph that the
+   * caller captures; what is loaded, and the arrays, must then outlive the graph. */
   status (*run_on)(rt_loaded *loaded, void *const *inputs, void *const *outputs,
                    const rt_stream *streams, uint32_t n, bool *captured);
-  /* Optional: waits for runs of run_on() whose tasks may find something wrong, and returns that. */
+  /* Optional: waits for runs of run_on() whose tasks may fail, and returns their error. */
   status (*settle)(rt_device *device);
-  rt_outcome (*outcome)(
-      const rt_loaded *loaded); /* of the last run; NULL unless the clock is virtual */
+  /* Of the last run; NULL unless the clock is virtual. */
+  rt_outcome (*outcome)(const rt_loaded *loaded);
 } rt_device_ops;
 
 /* Every device object begins with its operations. */

@@ -1,16 +1,16 @@
 /* Plans: a host program bound to shapes, flat, with everything resolved.
  *
  * Slices are (buffer, offset, extents, strides), streams are numbers, buffers have their place in one
- * pool. Long loops whose iterations repeat are kept (rt_loop); all others are unrolled. Running a plan does no allocation, hashing, string work or locking
- * of its own; checking, tracing, simulation all read it.
+ * pool. Long loops with equal iterations are kept (rt_loop); all others are unrolled. Running a plan does no
+ * allocation, hashing, string work or locking of its own. Checking, tracing and simulation all read it.
  *
  * Stream 0 is the stream the program is called on; worker stream k is number k + 1.
  *
  * Happens-before in a plan: instructions of one stream run in order; an RT_WAIT of stream s on stream
  * t orders everything put on t before the RT_WAIT (in plan order) before everything put on s after it.
- * A communication begins after what is before its RT_POST on the stream, and runs beside the stream;
- * what is after an RT_JOIN for it, on any stream, comes after its end. Nothing else orders
- * anything. */
+ * A communication begins after everything before its RT_POST on that stream, and runs concurrently with the
+ * stream. Everything after an RT_JOIN for it, on any stream, comes after its end. There is no other
+ * order. */
 #ifndef WEIR_RUNTIME_PLAN_H
 #define WEIR_RUNTIME_PLAN_H
 
@@ -22,29 +22,29 @@
 
 /* A strided view of a buffer. Strides are in elements; offset in bytes from the buffer's start.
  *
- * Lists of `rank` numbers (here and in tasks) are the plan's memory, and of a bound plan equal ones are
- * one: the many slices of a loop share theirs. */
+ * Lists of `rank` numbers (here and in tasks) belong to the plan. In a bound plan equal lists are stored once:
+ * the many slices of a loop share theirs. */
 typedef struct rt_view {
   uint32_t buffer;
   ir_dtype dtype;
   uint32_t rank;
-  bool known; /* of a plan for the checker: what is read there was written, as is known otherwise */
+  bool known; /* for the checker: the bytes are known to be written before they are read here */
   int64_t offset_bytes;
-  int64_t step_bytes; /* in a loop: how much further on it is in the next repetition */
+  int64_t step_bytes; /* in a loop: added to the offset with each repetition */
   const int64_t *extents, *strides;
 } rt_view;
 
 bool rt_view_is_empty(const rt_view *v);
-/* Whether elements of a view share bytes with one another (a stride 0, for one); none may do so in a
- * view that is written. MAY: there are too many elements to say. */
+/* Do elements of a view share bytes (as with a stride of 0)? In a view that is written none may. MAY: finding
+ * out would take too long. */
 typedef enum rt_overlap { RT_APART, RT_OVERLAP, RT_MAY_OVERLAP } rt_overlap;
 rt_overlap rt_view_overlap(const rt_view *v);
-/* Whether two views of one buffer share a byte; true also where that takes too long to tell. */
+/* Do two views of one buffer share a byte? Also true where finding out would take too long. */
 bool rt_views_meet(const rt_view *a, const rt_view *b);
 
 typedef enum rt_buffer_kind {
   RT_BUFFER_INPUT,  /* memory of the caller: slot `slot` of the run's inputs */
-  RT_BUFFER_OUTPUT, /* likewise, of its outputs */
+  RT_BUFFER_OUTPUT, /* memory of the caller: slot `slot` of the run's outputs */
   RT_BUFFER_POOL,   /* `offset_bytes` into the plan's own memory */
 } rt_buffer_kind;
 
@@ -53,7 +53,7 @@ typedef struct rt_buffer {
   uint32_t slot;
   int64_t offset_bytes, size_bytes;
   uint32_t allocated_at, freed_at; /* instruction numbers; freed_at UINT32_MAX: never */
-  bool updated;                    /* an input that holds an output in the end (rt_plan_donate) */
+  bool updated;                    /* an input whose memory an output takes (rt_plan_donate) */
   const char *name;                /* of the host tensor */
 } rt_buffer;
 
@@ -135,25 +135,25 @@ typedef struct rt_body {
 } rt_body;
 
 bool rt_attr_equal(const rt_attr *a, const rt_attr *b);
-/* By what they compute; bodies of different plans may be equal. Equal bodies have equal hashes. */
+/* Do they compute the same? They may belong to different plans. Equal bodies have equal hashes. */
 bool rt_body_equal(const rt_body *a, const rt_body *b);
 uint64_t rt_body_hash(const rt_body *body);
-/* A copy in `memory`; attributes, numbers and lists of extents stay where they are. */
+/* A copy in `memory`, which shares attributes, numbers and lists of extents with the original. */
 const rt_body *rt_body_copy(const rt_body *body, arena *memory);
-/* May a result be written where the parameter is read, element by element? Every step that depends on it
- * computes each element from those at the same place, or folds columns (reduces the first dimensions) that no result
- * of that shape needs. For very long bodies the answer is no. */
+/* May a result be written to the memory of the parameter, element by element? Yes if every step that depends
+ * on the parameter computes each element from those at the same place, or reduces the first dimensions and
+ * no result of the parameter's shape needs that. For very long bodies the answer is no. */
 bool rt_body_in_place(const rt_body *body, uint32_t param);
 
-/* Are all results of one shape, each element computed from those of the parameters at its own place, except for folds
- * of columns, and what is computed of those? Then they are computed in one sweep, and a result may be where a parameter
- * is. */
+/* Can the body be computed in one sweep over all positions? Yes if all results have one shape and each element
+ * depends on elements of the parameters at its own place, apart from sums of columns and what depends on them. A
+ * result may then be in the memory of a parameter. */
 bool rt_body_is_sweep(const rt_body *body);
 
 /* The dtype and extents of a value that is a parameter or a result of a step. */
 const rt_shape *rt_value_shape(const rt_body *body, const rt_value *v);
 
-/* One launch: run `code`, or the body if there is one, on the operands into the result views. */
+/* One launch: runs `code`, or the body if there is one, on the operands and writes the result views. */
 typedef struct rt_task {
   ir_opcode code;  /* NONE: it has a body */
   uint32_t result; /* view */
@@ -161,10 +161,10 @@ typedef struct rt_task {
   const uint32_t *more;
   uint32_t n_operands;
   ir_dtype compute;           /* POINTWISE: the dtype computed in */
-  const rt_operand *operands; /* of a body all are views */
+  const rt_operand *operands; /* if there is a body, all are views */
   const rt_attr *attrs;       /* one per attribute param of the op, in table order */
-  /* Where the result is a part of the operation's whole result: where it begins, per dimension, and
-   * the extents of the whole. Otherwise both are NULL. */
+  /* If the result is a window of the operation's whole result: where it begins, per dimension, and the
+   * extents of the whole. Both NULL: it is the whole result. */
   const int64_t *offset, *whole;
   const rt_body *body; /* NULL: a single operation */
 } rt_task;
@@ -172,8 +172,8 @@ typedef struct rt_task {
 /* The name of its operation, or "kernel". */
 const char *rt_task_name(const rt_task *t);
 typedef char rt_label[64];
-/* What a person is shown: of a body the operations that it joins, "matmul+gelu", as many as there is room
- * for. Operations that only move or convert elements are left out if there are others. */
+/* A label for people. For a body the operations in it, "matmul+gelu", as many as fit; operations that only move
+ * or convert elements are left out if there are others. */
 const char *rt_task_label(const rt_task *t, rt_label to);
 static inline uint32_t rt_task_n_results(const rt_task *t) { return 1 + t->n_more; }
 static inline uint32_t rt_task_result(const rt_task *t, uint32_t k) {
@@ -190,22 +190,23 @@ typedef struct rt_post {
   int32_t to, from;
   int64_t count, count_from; /* elements per piece */
   uint32_t in, out;          /* views, dense; RT_NO_VIEW: none */
-  /* Of ranks that are alike, where another rank is the root: the view + 1 that this one would read or write in its
-   * place (rt_post_at_root). 0: none. */
+  /* If ranks are alike and another rank is the root: the view + 1 that this rank would read or write if it were the
+   * root (rt_post_at_root). 0: none. */
   uint32_t root_view;
   uint32_t rank; /* the rank that posts it */
-  /* The post of this rank that must come before it, whatever the streams do: those of one team are
-   * matched by their order. RT_NO_POST: none. */
+  /* The post of this rank that must come first, whatever the streams do: posts of one team are matched by
+   * their order. RT_NO_POST: none. */
   uint32_t before;
   bool joined; /* some RT_JOIN waits for it */
-  bool merged; /* of a plan for the checker: its views are those of several repetitions */
-  /* Of a loop: its number + 1 (0: none), and the post of the loop that comes before it in the repetition before, from
-   * the second one on; RT_NO_POST: `before`, which is then of the same repetition. (rt_post_before) */
+  bool merged; /* for the checker: its views cover several repetitions */
+  /* If the post is in a loop: the loop's number + 1 (0: it is in none). `again`: from the second repetition on the
+   * post that must come first is this one, of the repetition before; RT_NO_POST: it is always `before`, of the
+   * same repetition. (rt_post_before) */
   uint32_t loop, again;
-  /* Of a message in a loop: how much further on in the team its peers are in the next repetition. */
+  /* For a message in a loop: how far its peers move on in the team with each repetition. */
   int32_t to_step, from_step;
-  /* Of one that the first repetition of a loop joins, but does not post: the post of the loop that later ones join
-   * instead, of the repetition before. RT_NO_POST: none. */
+  /* For a post before a loop that only the loop's first repetition joins: the post in the loop that later repetitions
+   * join instead, each that of the repetition before. RT_NO_POST: none. */
   uint32_t next;
 } rt_post;
 
@@ -215,7 +216,7 @@ typedef enum rt_instr_kind {
   RT_LAUNCH, /* task on stream */
   RT_WAIT,   /* stream waits for `other` */
   RT_POST,   /* the stream posts a communication */
-  RT_JOIN,   /* the stream waits for one */
+  RT_JOIN,   /* the stream waits for a communication */
 } rt_instr_kind;
 
 typedef struct rt_instr {
@@ -225,15 +226,16 @@ typedef struct rt_instr {
   uint32_t origin; /* ir_instr in the host program, for messages and traces */
 } rt_instr;
 
-/* Instructions [first, first + n) are done `times` times, one repetition after the other. The repetitions
- * differ in nothing but the offsets of views with a step, and the peers of messages with one. Loops are in order and do not overlap. Buffers that are
- * allocated in one are freed in it. What is posted in one is joined in the same repetition by the stream that posts it,
- * so that it is over when it is posted again. Other streams join it in the same repetition or in the next one. */
+/* Instructions [first, first + n) are executed `times` times. The repetitions differ only in the offsets of views
+ * with a step, and in the peers of messages with one. Loops are in order and do not overlap. Buffers that are
+ * allocated in a loop are freed in it. A communication posted in a loop is joined in the same repetition by the
+ * stream that posts it, so it has ended when it is posted again. Other streams join it in the same repetition
+ * or in the next. */
 typedef struct rt_loop {
   uint32_t first, n, times;
 } rt_loop;
 
-/* A loop of the host program that is long enough to be kept, and why it is not. */
+/* A loop of the host program that is long enough to be kept but was unrolled, and why. */
 typedef struct rt_unrolled {
   uint32_t origin; /* ir_instr */
   const char *why;
@@ -249,7 +251,7 @@ typedef struct rt_plan {
   uint32_t n_instrs;
   rt_loop *loops;
   uint32_t n_loops;
-  const rt_unrolled *unrolled; /* loops that were bound again and again are listed once */
+  const rt_unrolled *unrolled; /* a loop inside of another is listed once */
   uint32_t n_unrolled;
   rt_task *tasks;
   uint32_t n_tasks;
@@ -262,69 +264,67 @@ typedef struct rt_plan {
   uint32_t n_inputs, n_outputs;
   rt_post *posts;
   uint32_t n_posts;
-  /* Of several ranks (rt_plan_join): rank r has the streams from first_stream[r] to below
+  /* If the plan joins several ranks (rt_plan_join): rank r has the streams from first_stream[r] to below
    * first_stream[r + 1], the first of which is its main one, and the buffers from first_buffer[r] to below
-   * first_buffer[r + 1]. One rank: NULL. */
+   * first_buffer[r + 1]. NULL: the plan is of one rank. */
   uint32_t n_ranks;
   uint32_t *first_stream, *first_buffer;
-  /* Data of a run, not of the plan: of uniform(), set before a run begins and read while it runs. In the
-   * plan's memory; joined plans share that of the first. NULL: no task of the plan draws. */
+  /* The seed of uniform() for the next run: set before a run begins and read while it runs. In the plan's memory;
+   * joined plans share that of the first. NULL: no task needs it. */
   uint64_t *seed;
-  /* Of one rank of several: the plans of all ranks are this one, turned along the axes of this mesh, which
-   * has all of them (bind_alike.c, docs/scale.md). NULL: they may differ. Of a plan that joins some of such ranks:
-   * they represent all of them. */
+  /* If not NULL: all ranks are alike. Their plans are this one, with peers moved along the axes of this mesh, which has
+   * all ranks (bind_alike.c, docs/scale.md). In a joined plan: its ranks represent all ranks. */
   const ir_mesh_data *alike;
-  /* Where ranks are not alike, but some are: `kin` is the mesh of all ranks, and by rank, whether its plan differs from
-   * this one. NULL: all are alike, or it is not known. */
+  /* If only some ranks are alike: the mesh of all ranks, and for each rank whether its plan differs from this one.
+   * NULL: all are alike, or it is not known. */
   const ir_mesh_data *kin;
   const bool *differs;
   struct rt_plan *kept; /* a plan that this one needs and is destroyed with it; NULL: none */
-  /* It has passed the checker as it is, when waits were taken out: by itself, or as one that represents all ranks.
-   * A change to the plan clears it. */
+  /* The checker has found no error in the plan as it is now, when it removed redundant waits: in this plan alone, or
+   * for all ranks that it represents. A change to the plan clears both. */
   bool passed, passed_for_all;
 } rt_plan;
 
-/* Binding stops, with an error at the outermost loop, after so many steps (instructions of the host
- * program and iterations, empty ones too) or when it has used so much memory. */
+/* Limits of binding: steps (instructions of the host program and iterations, empty ones too) and memory. Beyond
+ * them it stops with an error at the outermost loop. */
 enum { RT_MAX_STEPS = 50 * 1000 * 1000 };
 #define RT_MAX_PLAN_BYTES (INT64_C(4) << 30)
 
 typedef struct rt_bind_options {
-  uint32_t streams; /* worker streams, >= 1 */
-  uint64_t seed;    /* of the first run; *plan->seed is that of the next */
-  int64_t rank;     /* the device that the plan is for */
-  uint32_t
-      world; /* of so many; with it, plan->alike says whether they are all alike. 0: not asked */
-  bool keep_waits;     /* also those for streams that did nothing new since the last wait */
-  bool folds_in_place; /* of rt_device_ops */
-  bool lends;          /* outputs may hold values of the pool before they are written, */
-  const int64_t *
-      donated; /* but not those that will be where an input is: by output, >= 0. NULL: there are none */
-  uint32_t loops; /* keep loops of so many repetitions and more; 0: unroll all of them */
+  uint32_t streams;    /* worker streams, >= 1 */
+  uint64_t seed;       /* of the first run; *plan->seed is that of the next */
+  int64_t rank;        /* the device that the plan is for */
+  uint32_t world;      /* the number of ranks, to find out whether they are alike; 0: do not */
+  bool keep_waits;     /* also waits for streams that did nothing new since the last wait */
+  bool folds_in_place; /* as in rt_device_ops */
+  bool lends;          /* the memory of outputs may hold other values before they are written */
+  /* With `lends`, not of donated outputs: by output, >= 0 if it will be in the memory of an input. NULL: none. */
+  const int64_t *donated;
+  uint32_t loops;               /* keep loops of so many repetitions or more; 0: unroll all */
   int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
 } rt_bind_options;
 
-/* Binds a host program to the extents of `env` (complete and checked). Errors in the program that only
- * shapes show are diagnostics of the module and STATUS_BAD_PROGRAM. */
+/* Binds a host program to the extents of `env` (complete and checked). Errors of the program that show only now
+ * are diagnostics of the module, with STATUS_BAD_PROGRAM. */
 NODISCARD status rt_bind(const ir_env *env, const rt_bind_options *options, const allocator *memory,
                          rt_plan **result);
 void rt_plan_destroy(rt_plan *plan);
-/* The plans of ranks 0 … n - 1 as one plan for a process that runs them all. They must outlive it. It has their loops
- * where all ranks have the same ones. */
+/* Joins the plans of ranks 0 … n - 1 into one plan, for a process that runs them all. They must outlive it. Loops
+ * are kept if all ranks have the same ones. */
 NODISCARD status rt_plan_join(rt_plan *const *plans, uint32_t n, const allocator *memory,
                               rt_plan **result);
-/* Output slot `output` is computed where input slot `input` is: all its views are in that buffer, which is
- * `updated`, and its own has no bytes. Runs are given the same address for both. Of one rank's plan, where
- * check_alias() says that it may. */
+/* Makes the plan compute output slot `output` in the memory of input slot `input`: all its views move to the input's
+ * buffer, which becomes `updated`, and its own buffer becomes empty. Runs must then be given the same address
+ * for both. For the plan of one rank, if check_alias() allows it. */
 void rt_plan_donate(rt_plan *plan, uint32_t input, uint32_t output);
 
 /* ---- loops (plan_loops.c) ---- */
-/* Goes through the instructions in the order in which they are done:
+/* Visits the instructions in the order of execution:
  *   for (rt_cursor c = {.plan = plan}; rt_cursor_next(&c);) … plan->instrs[c.instr], in repetition c.turn */
 typedef struct rt_cursor {
   const rt_plan *plan;
   uint32_t instr, turn; /* outside of loops the turn is 0 */
-  uint32_t next, loop;  /* the instruction that comes next, and the first loop that is not over */
+  uint32_t next, loop;  /* the next instruction, and the first loop that is not finished */
 } rt_cursor;
 static inline bool rt_cursor_next(rt_cursor *c) {
   const rt_plan *p = c->plan;
@@ -340,13 +340,12 @@ static inline bool rt_cursor_next(rt_cursor *c) {
   c->instr = c->next;
   return c->next++ < p->n_instrs;
 }
-/* The repetition of a post's loop that is the last one; 0: it is in none. */
+/* The number of the last repetition of a post's loop; 0: it is in no loop. */
 static inline uint32_t rt_post_last_turn(const rt_plan *plan, uint32_t post) {
   uint32_t loop = plan->posts[post].loop;
   return loop ? plan->loops[loop - 1].times - 1 : 0;
 }
-/* The communication that must be posted before that of `post` in repetition *turn, and its own repetition; RT_NO_POST:
- * none must. */
+/* The post that must come before `post` of repetition *turn; *turn becomes its repetition. RT_NO_POST: none. */
 static inline uint32_t rt_post_before(const rt_plan *plan, uint32_t post, uint32_t *turn) {
   const rt_post *p = &plan->posts[post];
   if (*turn > 0 && p->again != RT_NO_POST) {
@@ -357,45 +356,47 @@ static inline uint32_t rt_post_before(const rt_plan *plan, uint32_t post, uint32
   if (p->before != RT_NO_POST && !same) *turn = rt_post_last_turn(plan, p->before);
   return p->before;
 }
-/* How many instructions are done in a run, and how many of them are launches. */
+/* How many instructions a run executes, and how many of them are launches; repetitions count. */
 uint32_t rt_plan_n_done(const rt_plan *plan);
 uint32_t rt_plan_n_launched(const rt_plan *plan);
-/* The instruction that is the number-th to be done. */
+/* The instruction that is executed as the number-th. */
 uint32_t rt_plan_nth(const rt_plan *plan, uint32_t number);
 /* The same plan without loops. `plan` must outlive it. */
 NODISCARD status rt_plan_unroll(const rt_plan *plan, const allocator *memory, rt_plan **result);
-/* A plan for the checker that is no longer than the plan itself, times four: of each loop all repetitions but
- * two as one, whose views are those of all of them, and the last two. With `known` (by view, or NULL), what is read there
- * was written by the repetition before; the first one is then written by itself. `from` (by instruction): that of
- * `plan`; it is memory of the result. NULL, and OK: some view cannot be extended. */
+/* A plan without loops for the checker, at most four times as long as `plan`: each loop becomes three repetitions, the
+ * last two and one that stands for all before, whose views cover those of all of them. `known` (by view, or
+ * NULL): what is read there was written by the repetition before; the very first repetition then stays apart.
+ * *from (by instruction): the instruction of `plan`; in the memory of the result. *result NULL with OK: a view
+ * cannot be extended like that. */
 NODISCARD status rt_plan_shorten(const rt_plan *plan, const bool *known, const allocator *memory,
                                  rt_plan **result, const uint32_t **from);
 
-/* The buffer of a caller's tensor; UINT32_MAX: the plan has none. */
+/* The buffer that is input or output slot `slot`; UINT32_MAX: the plan has none. */
 uint32_t rt_plan_buffer(const rt_plan *plan, rt_buffer_kind kind, uint32_t slot);
 /* Which rank the stream belongs to: an index in the plan, 0 … n_ranks - 1. */
 uint32_t rt_plan_rank(const rt_plan *plan, uint32_t stream);
-/* The calling stream of such a rank. */
+/* The main stream of rank `rank` (an index in the plan). */
 uint32_t rt_plan_first_stream(const rt_plan *plan, uint32_t rank);
 
 /* Floating point operations and bytes moved by a task; for statistics and the sim device. */
 double rt_task_flops(const rt_plan *plan, const rt_task *task);
-/* Of its products; and of all else, in simple operations of a vector unit: functions such as exp count several. */
+/* Operations of the task's products; and of all others, counted as simple operations of a vector unit: a function
+ * such as exp counts several. */
 double rt_task_product_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_vector_flops(const rt_plan *plan, const rt_task *task);
 double rt_task_bytes(const rt_plan *plan, const rt_task *task);
 /* Bytes that the poster sends to other ranks; of collectives as a ring of the members does. */
 double rt_post_bytes(const rt_post *post);
-/* Bytes that it receives from other ranks. */
+/* Bytes that the post receives from other ranks. */
 double rt_post_bytes_in(const rt_post *post);
-/* As it is posted in repetition `turn` of its loop, but for its views. */
+/* The post as it is in repetition `turn` of its loop, except for its views. */
 rt_post rt_post_in_turn(const rt_post *post, uint32_t turn);
 static inline bool rt_post_moves(const rt_post *post) { return post->to_step || post->from_step; }
-/* As its root posts it. */
+/* The post as its root makes it. */
 rt_post rt_post_at_root(const rt_post *post);
-/* Does any post have a root, in a team of several? */
+/* Does any post in a team of several ranks have a root? */
 bool rt_plan_has_roots(const rt_plan *plan);
-/* What is posted, with `in` and `out` as the addresses of its views; it has no origin yet. */
+/* The request for a backend; `in` and `out` are the addresses of its views. Its origin is not set. */
 rt_comm_request rt_post_request(const rt_post *post, const void *in, void *out);
 /* "t2$1 <- set(t1$1)" and its place; in `out`. */
 void rt_describe(const rt_plan *plan, uint32_t instr, strbuf *out);
@@ -404,11 +405,11 @@ void rt_describe_post(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* The line of the source text that has the instruction; 0: it is not known. Allocates nothing. */
 uint32_t rt_line(const rt_plan *plan, uint32_t instr);
 uint32_t rt_line_of(const rt_plan *plan, uint32_t origin); /* of an ir_instr */
-/* "file:12", where the host program has the instruction; its description if that is not known. */
+/* The place of the instruction in the host program, "file:12"; its description if the place is not known. */
 void rt_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* Fails with the message, after the place of the instruction where that is known. Allocates nothing. */
 status rt_fail_at(const rt_plan *plan, uint32_t instr, status st, const char *message);
-/* The same where it is not known which instruction failed: with the place of the first. */
+/* The same if it is not known which instruction failed: with the place of the first one. */
 status rt_fail_in_run(const rt_plan *plan, status st, const char *message);
 
 #endif
