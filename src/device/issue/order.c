@@ -166,13 +166,20 @@ static void add_launch(issue_maker *k, uint16_t stream, uint32_t task) {
   issue_step_add(k, ISSUE_LAUNCH, stream, task);
 }
 
-static void add_entry(issue_maker *k, uint32_t stream, uint32_t at) {
+/* Where the last entry that is waited for signals. In a plan with loops that is the last one in the order. */
+static uint32_t awaited(const issue_maker *k, const rt_entry *e) {
+  uint32_t n = k->plan->n_loops ? k->issued[e->other] : e->target;
+  return k->event_of[e->other][n - 1];
+}
+
+void issue_entry_add(issue_maker *k, uint32_t stream) {
+  uint32_t at = k->issued[stream]++;
   const rt_entry *e = &k->queues.streams[stream].entries[at];
   uint16_t s = (uint16_t)stream;
   switch ((rt_instr_kind)e->kind) {
   case RT_LAUNCH: add_launch(k, s, e->task); break;
   case RT_WAIT:
-    if (e->target) issue_step_add(k, ISSUE_WAIT, s, k->event_of[e->other][e->target - 1]);
+    if (e->target) issue_step_add(k, ISSUE_WAIT, s, awaited(k, e));
     break;
   case RT_POST: add_post(k, s, e->task); break;
   case RT_JOIN: add_join(k, s, e->task); break;
@@ -185,8 +192,7 @@ static bool advance(issue_maker *k, uint32_t stream) {
   while (k->issued[stream] < k->given[stream]) {
     uint32_t at = k->issued[stream];
     if (!is_ready(k, &k->queues.streams[stream].entries[at])) break;
-    add_entry(k, stream, at);
-    k->issued[stream]++;
+    issue_entry_add(k, stream);
     moved = true;
   }
   return moved;
@@ -220,10 +226,7 @@ static void begin_links(issue_maker *k) {
     if (rank < done) continue;
     while (may_begin(k, s, at) && k->queues.streams[s].entries[at].kind == RT_WAIT) at++;
     if (!may_begin(k, s, at)) continue;
-    for (at = 0; may_begin(k, s, at); at++) {
-      add_entry(k, s, at);
-      k->issued[s]++;
-    }
+    for (at = 0; may_begin(k, s, at); at++) issue_entry_add(k, s);
     done = rank + 1;
   }
 }
@@ -296,8 +299,9 @@ static void prepare(issue_maker *k) {
   k->given = ARENA_ARRAY(k->memory, n, uint32_t);
   k->issued = ARENA_ARRAY(k->memory, n, uint32_t);
   k->event_of = ARENA_ARRAY(k->memory, n, uint32_t *);
-  for (uint32_t s = 0; s < n; s++)
-    k->event_of[s] = ARENA_ARRAY(k->memory, k->queues.streams[s].n, uint32_t);
+  uint32_t *entries = ARENA_ARRAY(k->memory, n, uint32_t); /* in memory */
+  for (uint32_t i = 0; i < plan->n_instrs; i++) entries[plan->instrs[i].stream]++;
+  for (uint32_t s = 0; s < n; s++) k->event_of[s] = ARENA_ARRAY(k->memory, entries[s], uint32_t);
   k->is_posted = ARENA_ARRAY(k->memory, plan->n_posts, bool);
   k->slots = ARENA_ARRAY(k->memory, ranks, issue_slots);
   for (uint32_t r = 0; r < ranks; r++)
@@ -323,6 +327,15 @@ static status make_lanes(issue_maker *k) {
   k->recorded = ARENA_ARRAY(k->memory, o->n_lanes, uint32_t);
   for (uint32_t i = 0; i < o->n_lanes; i++) k->recorded[i] = ISSUE_NOBODY;
   return STATUS_OK;
+}
+
+static status add_all(issue_maker *k) {
+  begin_links(k);
+  for (uint32_t i = 0; i < k->plan->n_instrs; i++) {
+    reach(k, k->plan->instrs[i].stream);
+    k->order->upto[i] = k->order->steps.len;
+  }
+  return check_end(k);
 }
 
 /* Slots were numbered; now it is known how large they must be. */
@@ -373,12 +386,8 @@ status issue_order_make(const rt_plan *plan, const issue_order_options *options,
   TRY(make_lanes(k));
   issue_segments_size(k);
   size_stagings(k);
-  begin_links(k);
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    reach(k, plan->instrs[i].stream);
-    result->upto[i] = result->steps.len;
-  }
-  TRY(check_end(k));
+  if (plan->n_loops) issue_loops_add(k);
+  else TRY(add_all(k));
   place_slots(k);
   issue_order_spare_streams(k);
   issue_order_prune(k);

@@ -14,6 +14,10 @@
  * its own, the rank's *lanes*. Nothing is left to decide in a run: to
  * issue instruction i of the plan is to issue the steps from upto[i - 1] to below upto[i].
  *
+ * Loops. A loop of the plan is in the list twice: the steps of its first repetition, and then those of a further one,
+ * which are issued again and again (issue_loop). An event that is recorded again means, to what waits for it later,
+ * the last time; so both have the same events (order_loops.c). Only plans that do not communicate have loops.
+ *
  * Two ways of moving. Where every GPU can read the others' memory, the receiver pulls, and reductions
  * read all sources directly. Otherwise (`staged`) bytes go in segments through pinned memory of the host
  * (`through_host`) or by peer copies, and reductions first receive into memory of the reducing rank.
@@ -119,9 +123,19 @@ typedef struct issue_end {
   uint32_t post, event;
 } issue_end;
 
+/* Steps [first, first + n) are issued `times` times, `times` > 0: all repetitions of a loop of the plan but the
+ * first. In the i-th of them, i = 1, 2, …, a view of a task is i times its step_bytes further on. */
+typedef struct issue_loop {
+  uint32_t first, n, times;
+} issue_loop;
+
 typedef struct issue_order {
   VEC(issue_step) steps;
-  uint32_t *upto; /* by instruction of the plan */
+  /* By instruction of the plan. Of a loop: in the first repetition; the last instruction has further ones with it. */
+  uint32_t *upto;
+  VEC(issue_loop) loops; /* in order; a loop of which nothing is left to do again has none */
+  uint32_t
+      *again; /* by instruction of a loop, as upto, in the further repetition; NULL: no loops */
   VEC(issue_copy) copies;
   VEC(issue_fold) folds;
   VEC(issue_comm) comms;

@@ -70,7 +70,7 @@ typedef struct issue_maker {
   rt_queues queues;
   issue_meetings meetings;
   uint32_t *given, *issued; /* by stream: entries the host has reached, entries in the order */
-  uint32_t **event_of;      /* by stream and entry: where it signals */
+  uint32_t **event_of;      /* by stream and entry in memory: where it signals */
   uint32_t
       *recorded; /* by lane: the event recorded there just now; ISSUE_NOBODY: more came after it */
   bool *is_posted;           /* by post */
@@ -109,6 +109,10 @@ void issue_segments_size(issue_maker *k);
 int64_t issue_segment_bytes(const issue_maker *k, int64_t bytes);
 /* The same at most of any part of such a piece. */
 int64_t issue_longest_segment_bytes(const issue_maker *k, int64_t bytes);
+/* The next entry of a stream, all that it waits for being in the order. */
+void issue_entry_add(issue_maker *k, uint32_t stream);
+/* All steps of a plan with loops (order_loops.c). */
+void issue_loops_add(issue_maker *k);
 /* Lets fewer streams wait (order_streams.c), and drops the waits that change nothing. */
 void issue_order_spare_streams(issue_maker *k);
 void issue_order_prune(issue_maker *k);

@@ -183,6 +183,8 @@ static void rewrite(sparer *x) {
 void issue_order_spare_streams(issue_maker *k) {
   const issue_order *o = k->order;
   size_t n_streams = k->plan->n_streams + (size_t)o->n_lanes;
+  if (k->plan->n_loops)
+    return; /* what was put off in a repetition would be made up for in another */
   sparer x = {.k = k, .turns = ARENA_ARRAY(k->memory, o->n_ranks, turns)};
   x.alone = ARENA_ARRAY(k->memory, n_streams, bool);
   x.done = ARENA_ARRAY(k->memory, n_streams, uint32_t);
