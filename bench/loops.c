@@ -1,7 +1,8 @@
 /* loops: what a long loop costs before it runs, as it is kept in the plan and unrolled: time to
  * bind it, time to prove it and take out waits, bytes of the plan and of what the cpu device
- * prepares, and the host's time per instruction. Then of a loop with an allgather per iteration, on
- * two devices: time to bind both, and to prove them together. */
+ * prepares, and the host's time per instruction. Then the same loop on a GPU, or the stand-in for one: time to
+ * load it, its bytes on the host, and the host's time per instruction. Then of a loop with an allgather per
+ * iteration, on two devices: time to bind both, and to prove them together. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,9 @@ static void require(bool good, const char *what) {
 /* ---- one loop ---- */
 typedef struct row {
   uint32_t n, loops;
+  bool on_gpu;
   bound b;
-  double bind_us, prove_us, issue_ns;
+  double bind_us, prove_us, load_us, issue_ns;
   int64_t loaded_bytes;
 } row;
 
@@ -45,18 +47,14 @@ static void prove(row *r) {
   require(r->b.plan->passed, "the plan does not pass");
 }
 
-static void load_and_run(row *r) {
-  meter m;
-  rt_device *device = NULL;
+static void load_and_run(row *r, rt_device *device, const meter *m) {
   rt_loaded *loaded = NULL;
   size_t bytes = (size_t)r->n * 16;
   char *x = calloc(bytes, 1), *y = calloc(bytes, 1), w[16] = {0};
-  require(rt_device_cpu.open(&(rt_device_options){.threads = 1}, meter_start(&m), &device) ==
-              STATUS_OK,
-          "open");
-  int64_t before = m.live_bytes;
+  int64_t before = m->live_bytes, start_ns = rt_clock_ns();
   require(device->ops->load(device, r->b.plan, &loaded) == STATUS_OK, "load");
-  r->loaded_bytes = m.live_bytes - before;
+  r->load_us = (double)(rt_clock_ns() - start_ns) * 1e-3;
+  r->loaded_bytes = m->live_bytes - before;
   r->issue_ns = 1e30;
   for (int k = 0; k < 5; k++) {
     int64_t host_ns = 0;
@@ -65,9 +63,17 @@ static void load_and_run(row *r) {
     if (each_ns < r->issue_ns) r->issue_ns = each_ns;
   }
   device->ops->unload(loaded);
-  device->ops->close(device);
   free(x);
   free(y);
+}
+
+static void load_on_cpu(row *r) {
+  meter m;
+  rt_device *device = NULL;
+  rt_device_options o = {.threads = 1};
+  require(rt_device_cpu.open(&o, meter_start(&m), &device) == STATUS_OK, "open");
+  load_and_run(r, device, &m);
+  device->ops->close(device);
 }
 
 static status bind_row_guarded(void *context) {
@@ -88,7 +94,7 @@ static status bind_row_guarded(void *context) {
     if (us < r->bind_us) r->bind_us = us;
   }
   prove(r);
-  load_and_run(r);
+  if (!r->on_gpu) load_on_cpu(r);
   return STATUS_OK;
 }
 
@@ -97,6 +103,28 @@ static void print_row(row *r) {
   printf("%9u  %-8s  %9u  %10.0f  %10.0f  %11zu  %12lld  %8.1f\n", r->n,
          r->loops ? "kept" : "unrolled", p->n_instrs, r->bind_us, r->prove_us, p->memory.used_bytes,
          (long long)r->loaded_bytes, r->issue_ns);
+}
+
+/* ---- on a GPU ---- */
+static void measure_gpu(void) {
+  static const uint32_t sizes[] = {1000, 100000};
+  meter m;
+  rt_device *gpu = NULL;
+  if (rt_device_cuda.open(&(rt_device_options){0}, meter_start(&m), &gpu) != STATUS_OK) {
+    status_clear();
+    return;
+  }
+  printf("\non a GPU    loop         load us  loaded bytes  issue ns\n");
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (uint32_t kept = 0; kept < 2; kept++) {
+      row r = {.n = sizes[i], .loops = kept ? 32 : 0, .on_gpu = true};
+      require(memory_guard(bind_row_guarded, &r) == STATUS_OK, "memory");
+      load_and_run(&r, gpu, &m);
+      printf("%9u  %-8s  %10.0f  %12lld  %8.1f\n", r.n, kept ? "kept" : "unrolled", r.load_us,
+             (long long)r.loaded_bytes, r.issue_ns);
+      bind_close(&r.b);
+    }
+  rt_device_cuda.close(gpu);
 }
 
 /* ---- several devices ---- */
@@ -183,6 +211,7 @@ int main(void) {
       print_row(&r);
       bind_close(&r.b);
     }
+  measure_gpu();
   measure_worlds();
   return 0;
 }

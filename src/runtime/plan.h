@@ -35,6 +35,10 @@ typedef struct rt_view {
 } rt_view;
 
 bool rt_view_is_empty(const rt_view *v);
+/* A power of two that divides these bits divides the offset in every repetition. */
+static inline int64_t rt_view_offset_bits(const rt_view *v) {
+  return v->offset_bytes | v->step_bytes;
+}
 /* Do elements of a view share bytes (as with a stride of 0)? In a view that is written none may. MAY: finding
  * out would take too long. */
 typedef enum rt_overlap { RT_APART, RT_OVERLAP, RT_MAY_OVERLAP } rt_overlap;

@@ -175,7 +175,8 @@ status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n) {
 /* ---- sharing ---- */
 static bool equal_views(const rt_view *a, const rt_view *b, int64_t modulus) {
   return a->dtype == b->dtype && a->rank == b->rank && a->extents == b->extents &&
-         a->strides == b->strides && (a->offset_bytes - b->offset_bytes) % modulus == 0;
+         a->strides == b->strides && (a->offset_bytes - b->offset_bytes) % modulus == 0 &&
+         (a->step_bytes - b->step_bytes) % modulus == 0;
 }
 
 static bool equal_operands(const rt_plan *plan, const rt_operand *a, const rt_operand *b,
@@ -219,6 +220,7 @@ bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int6
 static uint64_t hash_view(uint64_t hash, const rt_view *v, int64_t modulus) {
   hash = hash_mix(hash, (uint64_t)v->dtype << 8 | v->rank);
   hash = hash_mix(hash, (uint64_t)v->offset_bytes % (uint64_t)modulus);
+  hash = hash_mix(hash, (uint64_t)v->step_bytes % (uint64_t)modulus);
   return hash_mix(hash_mix(hash, (uintptr_t)v->extents), (uintptr_t)v->strides);
 }
 

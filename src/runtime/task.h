@@ -71,8 +71,8 @@ NODISCARD status rt_task_group_heads(const rt_plan *plan, const rt_task *t, aren
 status rt_fail_index(const char *op, int64_t index, uint32_t dim, int64_t n);
 
 /* ---- sharing kernels ---- */
-/* Do two tasks of a plan differ only in where their views begin, and there by multiples of
- * `modulus_bytes`? Equal tasks have equal hashes. */
+/* Do two tasks of a plan differ only in where their views begin, in any repetition of a loop, and there by multiples of
+ * `modulus_bytes`, a power of two? Equal tasks have equal hashes. */
 bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes);
 uint64_t rt_task_hash(const rt_plan *plan, const rt_task *t, int64_t modulus_bytes);
 

@@ -133,11 +133,11 @@ typedef struct rank_binding {
 /* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
 enum { LONG_LOOP = 32 };
 
-/* A device that takes none is given an unrolled plan, of all ranks in this process. One that knows
- * the plans of other processes is given those as they are bound. */
+/* A device is given an unrolled plan where it does not take loops. One that knows the plans of other processes is
+ * given those as they are bound. */
 static bool keeps_loops(const session *x) {
   bool here = x->ranks.n >= x->ranks.world;
-  return x->device && (x->device->ops->takes_loops != RT_LOOPS_NONE || here);
+  return x->device && (here || !x->device->ops->load_spread);
 }
 
 /* A program that was written as it is keeps its buffers apart. */

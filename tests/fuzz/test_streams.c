@@ -33,6 +33,7 @@ static bool compile_only;
 static _Atomic uint64_t n_refused, n_lowered, n_launches, n_waits, n_loops, n_kept;
 static _Atomic bool seen[IR_OP_COUNT];
 static gpu_times spent;
+static _Thread_local rt_device *late_gpu; /* with --cuda: its streams are delayed */
 
 /* ---- values and results ---- */
 static judge judge_of(trial *t) {
@@ -71,6 +72,16 @@ static void count_plan(const rt_plan *plan) {
     atomic_fetch_add(plan->instrs[i].kind == RT_LAUNCH ? &n_launches : &n_waits, 1);
 }
 
+static bool run_on_gpus(trial *t, subject *s, const rt_plan *plan, const char *how) {
+  char name[64];
+  bool good = true;
+  for (int i = 0; i < 2 && good && gpu[i]; i++) {
+    snprintf(name, sizeof name, "cuda%s, %s", i ? ", as a graph" : "", how);
+    good = run_on(t, s, gpu[i], plan, name);
+  }
+  return good;
+}
+
 /* The same program with its loops kept: it does the same, passes, and gives the same on all devices. */
 static bool run_looped(trial *t, subject *s, const rt_plan *plan, const rt_plan *looped,
                        const rt_plan *unrolled) {
@@ -79,6 +90,8 @@ static bool run_looped(trial *t, subject *s, const rt_plan *plan, const rt_plan 
   if (!loop_same_plan(unrolled, plan, &at))
     return kit_wrong("a loop differs from its iterations", "");
   return subject_passes(s, looped, NULL) && subject_passes(s, unrolled, NULL) &&
+         run_on_gpus(t, s, looped, "with loops") &&
+         (!late_gpu || run_on(t, s, late_gpu, looped, "with loops, cuda with delays")) &&
          run_on(t, s, two_threads, looped, "with loops, two threads") &&
          run_on(t, s, hostile, looped, "with loops, hostile") &&
          run_on(t, s, one_thread, unrolled, "unrolled");
@@ -98,7 +111,8 @@ static bool check_loops(trial *t, subject *s, ir_func *h) {
   rt_plan *looped = subject_plan_loops(s, h, t->streams, t->keep_waits, 2, false);
   rt_plan *lent = subject_plan_loops(s, h, t->streams, t->keep_waits, 2, true), *unrolled = NULL;
   bool good = looped && plan && lent;
-  if (good && looped->n_loops)
+  if (good && looped->n_loops && compile_only) good = run_on_gpus(t, s, looped, "with loops");
+  else if (good && looped->n_loops)
     good = kit_ok(rt_plan_unroll(looped, &memory_default, &unrolled), "unroll") &&
            run_looped(t, s, plan, looped, unrolled) && run_lent(t, s, lent);
   rt_plan_destroy(unrolled);
@@ -112,13 +126,12 @@ static bool check_plans(trial *t, subject *s, ir_func *h, bool threads, const ch
   rt_plan *plan = subject_plan(s, h, t->streams, t->keep_waits);
   if (!plan) return false;
   count_plan(plan);
-  if (threads && !compile_only && !check_loops(t, s, h)) {
+  if (threads && !check_loops(t, s, h)) {
     rt_plan_destroy(plan);
     return false;
   }
   bool good = compile_only || subject_passes(s, plan, NULL);
-  good = good && (!threads || !gpu[0] || run_on(t, s, gpu[0], plan, "cuda"));
-  good = good && (!threads || !gpu[1] || run_on(t, s, gpu[1], plan, "cuda, as a graph"));
+  good = good && (!threads || run_on_gpus(t, s, plan, "unrolled"));
   threads = threads && !compile_only;
   good = good && (!threads || run_on(t, s, one_thread, plan, "one thread"));
   good = good && (!threads || run_on(t, s, two_threads, plan, "two threads"));
@@ -264,7 +277,14 @@ static void check_coverage(uint64_t done) {
 /* --cuda: directly, and as a graph. */
 static bool open_devices(void) {
   static const rt_device_options ways[] = {{.graph = false}, {.graph = true}};
-  return machines_open(on_cuda ? ways : NULL);
+  if (!machines_open(on_cuda ? ways : NULL)) return false;
+  late_gpu = on_cuda ? kit_gpu((rt_device_options){.adversarial = true, .seed = 1}) : NULL;
+  return !on_cuda || late_gpu;
+}
+
+static void close_devices(void) {
+  rt_device_cuda.close(late_gpu);
+  machines_close();
 }
 
 static const uint64_t once_wrong[] = {3944, 905716, 918644, 919160, 21208667};
@@ -283,7 +303,7 @@ int main(int argc, char **argv) {
   c.threads = n_threads;
   c.open = open_devices;
   c.try_one = try_numbered;
-  c.close = machines_close;
+  c.close = close_devices;
   if (!crowd_run(&c)) return 3;
   test_passed = c.passed;
   test_failed = c.failed;

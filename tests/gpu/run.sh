@@ -158,6 +158,7 @@ three_ways() {
 
 conform() {
   try 'conformance' "$build/tests/conform/test_cuda"
+  try 'loops' "$build/tests/conform/test_cuda_loops"
   try 'arrays of the caller' "$build/tests/gpu/test_arrays"
   try 'tensors through the API' "$build/tests/gpu/test_api"
   try 'streams of the caller' "$build/tests/gpu/test_streams"

@@ -276,6 +276,53 @@ static void test_in_place(void) {
   weir_module_destroy(m);
 }
 
+/* ---- long loops ---- */
+static void *sized_alloc(void *context, size_t size_bytes) {
+  *(int64_t *)context += (int64_t)size_bytes;
+  return malloc(size_bytes);
+}
+
+static void sized_free(void *context, void *block) {
+  (void)context;
+  free(block);
+}
+
+/* All that is ever allocated to make the program ready. */
+static int64_t prepared_bytes(const char *device, int64_t times) {
+  char text[512];
+  int64_t bytes = 0;
+  weir_allocator memory = {sized_alloc, sized_free, &bytes};
+  weir_module *m = NULL;
+  weir_fusion *f = NULL;
+  weir_options *o = NULL;
+  weir_shapes *s = NULL;
+  weir_program *p = NULL;
+  snprintf(text, sizeof text,
+           "host f(x : f32[%1$d, 4]) -> (y) {\n  y : f32[%1$d, 4] = allocate()\n"
+           "  for i in %1$d {\n    x$1 = select(x, dim=0, index=i)\n"
+           "    y$1 = select(y, dim=0, index=i)\n    y$1 <- x$1 + x$1\n  }\n}\n",
+           (int)times);
+  EXPECT_INT(weir_module_parse("t", text, strlen(text), NULL, &m), WEIR_OK);
+  EXPECT_INT(weir_module_find(m, NULL, &f), WEIR_OK);
+  EXPECT_INT(weir_options_create(&o), WEIR_OK);
+  EXPECT_INT(weir_options_set(o, "device", device), WEIR_OK);
+  EXPECT_INT(weir_compile(f, o, &memory, &p), WEIR_OK);
+  EXPECT_INT(weir_shapes_create(f, &s), WEIR_OK);
+  EXPECT_INT(weir_shapes_complete(s), WEIR_OK);
+  if (!EXPECT_INT(weir_program_prepare(p, s), WEIR_OK)) fprintf(stderr, "%s\n", weir_error());
+  weir_program_destroy(p);
+  weir_shapes_destroy(s);
+  weir_options_destroy(o);
+  weir_module_destroy(m);
+  return bytes;
+}
+
+/* They stay loops: a program is as large with 300 iterations as with 300,000. */
+static void test_long_loops(const char *device) {
+  int64_t few = prepared_bytes(device, 300), many = prepared_bytes(device, 300000);
+  EXPECT(few > 0 && many < few + few / 100);
+}
+
 /* ---- what is not what the caller says ---- */
 static void test_lies(const char *device) {
   weir_program *p = compile(&programs[0], device);
@@ -382,6 +429,8 @@ int main(void) {
   test_small("cuda");
   test_small("cpu");
   test_in_place();
+  test_long_loops("cuda");
+  test_long_loops("cpu");
   test_lies("cuda");
   test_lies("cpu");
   test_foreign("cuda");

@@ -255,7 +255,7 @@ static bool check_strides(reading *r, cuda_att_side side) {
   const rt_view *v = r->views[side];
   const int64_t *x = s->strides[side];
   int64_t start = v->offset_bytes + r->places->offset_bytes[side], extents[4];
-  if (start % UNIT_BYTES)
+  if ((start | v->step_bytes) % UNIT_BYTES)
     return refuse(r, "a tensor that does not begin at a multiple of 16 bytes");
   if (side == ATT_STATS) return is_packed(s, side) || refuse(r, "statistics that are not packed");
   cuda_att_extents(s, side, extents);

@@ -290,6 +290,7 @@ const rt_device_ops rt_device_cuda = {
     .summary = "streams of NVIDIA GPUs; several devices may share one",
     .takes_adversary = true,
     .folds_in_place = true,
+    .takes_loops = RT_LOOPS_ALONE,
     .shares_pool = true,
     .carriers = 1u << RT_CARRIER_NCCL | 1u << RT_CARRIER_CUDA_IPC,
     .memory = &cuda_memory,

@@ -109,18 +109,25 @@ typedef struct cuda_call {
   CUdeviceptr *addresses;     /* argument 0 of a kernel; of a product: the result and its operands;
                            * of attention: its sides */
   size_t workspace_at;        /* of a library: where in the scratch memory its workspace begins */
+  /* In a loop, by pointer: how much further on it is in the next repetition; NULL: none moves. Then there is room for
+   * the addresses of another repetition than the first. */
+  const int64_t *steps;
+  CUdeviceptr *moved;
 } cuda_call;
 
 typedef struct cuda_task {
   const cuda_kernel *kernel; /* NULL: a library computes it */
   cuda_call *calls;
   uint32_t n_calls;
-  uint32_t instr, launch; /* in `base.plan`; how many launches come before it */
-  uint16_t stream;        /* of the plan */
-  uint16_t on;            /* in `streams`: where it is launched */
-  bool is_here;           /* this process runs it; otherwise nothing else is set */
-  uint32_t error;         /* its first record, if the kernel has some */
-  bool in_pool;           /* its scratch memory is in the pool, where no buffer is then */
+  uint32_t instr,
+      launch;     /* how many instructions and launches of this process are done before it */
+  uint32_t times; /* how often it is done */
+  uint32_t more_instrs, more_launches; /* of those in a repetition of its loop */
+  uint16_t stream;                     /* of the plan */
+  uint16_t on;                         /* in `streams`: where it is launched */
+  bool is_here;                        /* this process runs it; otherwise nothing else is set */
+  uint32_t error;                      /* its first record, if the kernel has some */
+  bool in_pool; /* its scratch memory is in the pool, where no buffer is then */
   size_t scratch_bytes, scratch_at;
   CUdeviceptr scratch;
 } cuda_task;
@@ -207,13 +214,16 @@ struct cuda_loaded {
   cuda_external *externals;
   uint32_t n_externals;
   cuda_task *tasks;
-  cuda_move *moves; /* by copy */
+  uint32_t n_launched; /* launches of this process in a run */
+  cuda_move *moves;    /* by copy */
   cuda_fold_call *folds;
   cg_error *errors; /* pinned (errors.c); NULL: none */
   uint32_t n_errors;
   /* A run. */
-  uint32_t issued;        /* steps */
-  CUresult failed;        /* the first call of the driver that failed */
+  uint32_t issued;     /* the step that comes next */
+  uint32_t loop, turn; /* in order.loops, which is or comes next; its repetition, 0: none of them */
+  uint32_t bound;      /* the step before which it begins, or ends a repetition */
+  CUresult failed;     /* the first call of the driver that failed */
   _Atomic bool cancelled; /* nothing more is issued */
   cublasStatus_t failed_lt;
   int failed_dnn; /* of cuDNN; 0: none */
@@ -276,6 +286,24 @@ NODISCARD status cuda_blocks_follow(cuda_loaded *l, CUstream stream);
 void cuda_blocks_leave(cuda_loaded *l);
 void cuda_blocks_close(cuda_device *d);
 
+/* ---- loops (loops.c) ---- */
+/* Which tasks are here, and their numbers. */
+void cuda_loops_number(cuda_loaded *l);
+/* The view of a task that a pointer begins at (cg_pointer.start); NULL: none, it is left out or a number. */
+const rt_view *cuda_start_view(const cuda_loaded *l, const rt_task *task, uint32_t start);
+/* What moves in which call; needs a memory_guard(). */
+void cuda_loops_move(cuda_loaded *l);
+/* The addresses of a call with steps; valid until it is asked again. */
+const CUdeviceptr *cuda_loops_addresses(const cuda_call *c, uint32_t turn);
+/* From the first step on. */
+void cuda_loops_begin(cuda_loaded *l);
+/* l->issued is l->bound: the next repetition begins, or what comes after the loop. */
+void cuda_loops_cross(cuda_loaded *l);
+/* The instruction, in `base.plan`, of the step that failed. */
+uint32_t cuda_loops_instr(const cuda_loaded *l);
+
+/* Needs a memory_guard() (externals.c). */
+void cuda_externals_list(cuda_loaded *l);
 /* Addresses of everything, after a caller's array moved. */
 void cuda_program_place(cuda_loaded *l);
 /* The functions of all kernels, compiled where they were not before (compile.c). */
@@ -312,6 +340,7 @@ void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes
 NODISCARD status cuda_nccl_failure(cuda_loaded *l);
 
 /* Time stamps (trace.c). */
+CUevent cuda_trace_twin(const cuda_loaded *l, uint32_t event); /* of an event of the order */
 NODISCARD status cuda_trace_begin(cuda_loaded *l);
 void cuda_trace_end(cuda_loaded *l);
 void cuda_trace_destroy(cuda_loaded *l);

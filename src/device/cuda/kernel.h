@@ -14,7 +14,7 @@
  *
  * Starts. A view begins at its buffer's address + its offset_bytes (cpu_kernel_starts of the CPU).
  * The kernels were chosen for buffers aligned to CUDA_BUFFER_ALIGN: a caller's buffer that is not must be
- * staged. Loads are as wide as the offsets within the buffers allow.
+ * staged. Loads are as wide as the offsets within the buffers allow, in every repetition of a loop.
  *
  * Scratch. A kernel may need device memory of its own (aligned likewise, contents arbitrary); kernels
  * of one stream may share it.
@@ -68,6 +68,10 @@ typedef struct cuda_kernel {
  * as plain kernels: for what no library takes. gpu: what the kernels run on. */
 NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, const cg_gpu *gpu,
                                      arena *memory, const cuda_kernel **result);
+
+/* The largest power of two, up to CG_ALIGN, by multiples of which the view begins further in than its buffer, in every
+ * repetition of a loop. */
+uint32_t cuda_view_align(const rt_view *v);
 
 /* Tasks that differ only in where their views begin, by multiples of CUDA_BUFFER_ALIGN (rt_task_equal()),
  * may share a kernel. */

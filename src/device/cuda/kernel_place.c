@@ -18,30 +18,30 @@ bool cuda_attr_mode(const cuda_call *c) {
 }
 
 /* ---- views ---- */
-static uint32_t alignment(int64_t offset_bytes) {
+uint32_t cuda_view_align(const rt_view *v) {
   uint32_t align = CG_ALIGN;
-  while (offset_bytes % align != 0) align /= 2;
+  /* mutant: cuda_loop_aligned_once */
+  while (rt_view_offset_bits(v) % align != 0) align /= 2;
   return align;
 }
 
 cg_view cuda_place_result(const cuda_call *c) {
   const rt_view *r = c->result;
-  cg_view v = {.dtype = r->dtype, .align = alignment(r->offset_bytes)};
+  cg_view v = {.dtype = r->dtype, .align = cuda_view_align(r)};
   for (uint32_t d = 0; d < r->rank; d++) v.strides[d] = r->strides[d];
   return v;
 }
 
 cg_view cuda_place_more(const cuda_call *c, uint32_t k) {
   const rt_view *r = &c->plan->views[rt_task_result(c->task, k)];
-  cg_view v = {
-      .start = c->task->n_operands + k, .dtype = r->dtype, .align = alignment(r->offset_bytes)};
+  cg_view v = {.start = c->task->n_operands + k, .dtype = r->dtype, .align = cuda_view_align(r)};
   for (uint32_t d = 0; d < r->rank; d++) v.strides[d] = r->strides[d];
   return v;
 }
 
 cg_view cuda_place_start(const cuda_call *c, uint32_t k) {
   rt_view x = rt_task_operand(c->plan, c->task, k);
-  return (cg_view){.start = k + 1, .dtype = x.dtype, .align = alignment(x.offset_bytes)};
+  return (cg_view){.start = k + 1, .dtype = x.dtype, .align = cuda_view_align(&x)};
 }
 
 cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from) {

@@ -4,12 +4,6 @@
 #include <string.h>
 
 /* ---- parameters ---- */
-static uint32_t alignment(int64_t offset_bytes) {
-  uint32_t align = CG_ALIGN;
-  while (offset_bytes % align != 0) align /= 2;
-  return align;
-}
-
 /* A dimension of size 1 is not walked, whatever is asked for. */
 static uint32_t lower_param(lowering *l, uint32_t p, const lower_index *at) {
   const rt_view *v = &l->plan->views[l->task->operands[p].view];
@@ -17,7 +11,7 @@ static uint32_t lower_param(lowering *l, uint32_t p, const lower_index *at) {
   cg_node n = {.kind = CG_NODE_LOAD, .dtype = v->dtype, .guard = l->guard};
   for (uint32_t d = 0; d < v->rank; d++)
     if (v->extents[d] != 1) lower_index_add(l, &place, &at[d], v->strides[d]);
-  n.view = (cg_view){.start = p + 1, .dtype = v->dtype, .align = alignment(v->offset_bytes)};
+  n.view = (cg_view){.start = p + 1, .dtype = v->dtype, .align = cuda_view_align(v)};
   n.view.offset_bytes = place.first * (int64_t)ir_dtype_size_bytes(v->dtype);
   memcpy(n.view.strides, place.strides, sizeof place.strides);
   n.n_terms = place.n_terms;
@@ -162,7 +156,7 @@ static void add_output(lowering *l, uint32_t r, const uint32_t *dims) {
   cg_output *o = &l->out->outputs[l->out->n_outputs++];
   lower_index at[IR_MAX_RANK + 1] = {{0}};
   o->view = (cg_view){.start = cuda_start_of_result(l->task, r), .dtype = v->dtype};
-  o->view.align = alignment(v->offset_bytes);
+  o->view.align = cuda_view_align(v);
   for (uint32_t d = 0; d < v->rank; d++) {
     if (dims[d] == IR_MAX_RANK) continue;
     at[d].strides[dims[d]] = 1;

@@ -165,12 +165,12 @@ static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_
   return false;
 }
 
-/* The caller's memory may begin at any multiple of CUDA_BUFFER_ALIGN. */
+/* In every repetition of a loop. The caller's memory may begin at any multiple of CUDA_BUFFER_ALIGN. */
 static int64_t alignment(const rt_plan *plan, const rt_view *v, int64_t first) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
   bool is_ours = plan->buffers[v->buffer].kind == RT_BUFFER_POOL;
   /* mutant: cuda_product_alignment */
-  int64_t bits = v->offset_bytes | first * size | (is_ours ? POOL_ALIGN : CUDA_BUFFER_ALIGN);
+  int64_t bits = rt_view_offset_bits(v) | first * size | (is_ours ? POOL_ALIGN : CUDA_BUFFER_ALIGN);
   return bits & -bits;
 }
 

@@ -42,95 +42,9 @@ static void own_pool(cuda_loaded *l) {
     if (l->ranks[r].pool_begin > l->ranks[r].pool_end) l->ranks[r].pool_begin = 0;
 }
 
-/* ---- the caller's arrays ---- */
-static int64_t view_bytes(const rt_view *v) {
-  int64_t n = (int64_t)ir_dtype_size_bytes(v->dtype);
-  for (uint32_t d = 0; d < v->rank; d++) n *= v->extents[d];
-  return n;
-}
-
-typedef struct coverage {
-  int64_t *written; /* by buffer: bytes */
-  bool *read_first;
-  bool *posted; /* it is an input or output of a communication */
-} coverage;
-
-static void note_read(const cuda_loaded *l, coverage *c, uint32_t view) {
-  if (view == RT_NO_VIEW) return;
-  uint32_t b = plan_of(l)->views[view].buffer;
-  if (c->written[b] == 0) c->read_first[b] = true;
-}
-
-static void note_posted(const cuda_loaded *l, coverage *c, uint32_t view) {
-  if (view != RT_NO_VIEW) c->posted[plan_of(l)->views[view].buffer] = true;
-}
-
-static void note_write(const cuda_loaded *l, coverage *c, uint32_t view) {
-  if (view == RT_NO_VIEW) return;
-  const rt_view *v = &plan_of(l)->views[view];
-  c->written[v->buffer] += view_bytes(v);
-}
-
-/* An output must come in too if the plan reads it before it writes it, or does not write all of it. */
-static void find_coverage(cuda_loaded *l, coverage *c) {
-  const rt_plan *plan = plan_of(l);
-  c->written = ARENA_ARRAY(&l->memory, plan->n_buffers, int64_t);
-  c->read_first = ARENA_ARRAY(&l->memory, plan->n_buffers, bool);
-  c->posted = ARENA_ARRAY(&l->memory, plan->n_buffers, bool);
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
-    if (instr->kind == RT_POST) {
-      const rt_post *p = &plan->posts[instr->task];
-      note_read(l, c, p->in);
-      note_write(l, c, p->out);
-      note_posted(l, c, p->in);
-      note_posted(l, c, p->out);
-      bool lacks = p->kind == IR_COMM_GATHER && p->in == RT_NO_VIEW && p->out != RT_NO_VIEW;
-      if (lacks) /* the root's own piece stays as it was */
-        c->written[plan->views[p->out].buffer] -= p->count * (int64_t)ir_dtype_size_bytes(p->dtype);
-    }
-    if (instr->kind != RT_LAUNCH) continue;
-    const rt_task *t = &plan->tasks[instr->task];
-    for (uint32_t k = 0; k < t->n_operands; k++)
-      if (t->operands[k].kind == RT_OPERAND_VIEW) note_read(l, c, t->operands[k].view);
-    for (uint32_t k = 0; k < rt_task_n_results(t); k++) note_write(l, c, rt_task_result(t, k));
-  }
-}
-
-static void list_externals(cuda_loaded *l) {
-  const rt_plan *plan = plan_of(l);
-  coverage c;
-  find_coverage(l, &c);
-  l->externals = ARENA_ARRAY(&l->memory, plan->n_buffers, cuda_external);
-  for (uint32_t b = 0; b < plan->n_buffers; b++) {
-    const rt_buffer *buffer = &plan->buffers[b];
-    if (buffer->kind == RT_BUFFER_POOL) continue;
-    bool is_output = buffer->kind == RT_BUFFER_OUTPUT;
-    bool whole = c.written[b] >= buffer->size_bytes && !c.read_first[b];
-    cuda_external *e = &l->externals[l->n_externals++];
-    *e = (cuda_external){.buffer = b, .rank = l->rank_of_buffer[b], .is_output = is_output};
-    /* mutant: cuda_outputs_not_read */
-    e->copies_in = !is_output || !whole;
-    e->copies_out = is_output || buffer->updated;
-    e->is_shared = cuda_is_mapped(l) && c.posted[b];
-  }
-}
-
 /* ---- tasks ---- */
 static void place_tasks(cuda_loaded *l) {
-  const rt_plan *plan = plan_of(l);
-  uint32_t launches = 0, own = 0;
-  for (uint32_t i = 0; i < plan->n_instrs; i++) {
-    const rt_instr *instr = &plan->instrs[i];
-    if (!cuda_is_here(l, rt_plan_rank(plan, instr->stream))) continue;
-    uint32_t at = own++;
-    if (instr->kind != RT_LAUNCH) continue;
-    cuda_task *t = &l->tasks[instr->task];
-    t->is_here = true;
-    t->instr = at;
-    t->launch = launches++;
-    t->stream = instr->stream;
-  }
+  cuda_loops_number(l);
   for (uint32_t i = 0; i < l->order.steps.len; i++) {
     const issue_step *s = &l->order.steps.data[i];
     if (s->kind == ISSUE_LAUNCH) l->tasks[s->index].on = s->stream;
@@ -185,7 +99,7 @@ static status build(void *context) {
   l->rank_of_buffer = ARENA_ARRAY(&l->memory, plan->n_buffers, uint32_t);
   own_buffers(l);
   own_pool(l);
-  list_externals(l);
+  cuda_externals_list(l);
   l->bases = ARENA_ARRAY(&l->memory, plan->n_buffers, CUdeviceptr);
   l->tasks = ARENA_ARRAY(&l->memory, plan->n_tasks, cuda_task);
   l->moves = ARENA_ARRAY(&l->memory, l->order.copies.len, cuda_move);
@@ -397,6 +311,7 @@ static status find_kernels(void *context) {
     TRY(find_kernel(l, &known, t));
     TRY(make_calls(l, &l->tasks[t]));
   }
+  cuda_loops_move(l);
   return STATUS_OK;
 }
 
@@ -456,13 +371,8 @@ CUdeviceptr cuda_place_address(const cuda_loaded *l, const issue_place *p) {
 }
 
 static CUdeviceptr start_of(const cuda_loaded *l, const rt_task *task, uint32_t k) {
-  const rt_plan *plan = plan_of(l);
-  bool operand = k > 0 && k <= task->n_operands;
-  if (operand && task->operands[k - 1].kind != RT_OPERAND_VIEW) return 0;
-  uint32_t result = k == 0 ? 0 : k - task->n_operands;
-  const rt_view *v =
-      &plan->views[operand ? task->operands[k - 1].view : rt_task_result(task, result)];
-  return l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes;
+  const rt_view *v = cuda_start_view(l, task, k);
+  return v ? l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes : 0;
 }
 
 static void place_calls(cuda_loaded *l, cuda_task *t, const rt_task *task) {

@@ -20,18 +20,22 @@ CUresult cuda_run_make_current(cuda_loaded *l, uint32_t rank) {
 }
 
 /* ---- steps ---- */
+static const CUdeviceptr *addresses_of(const cuda_loaded *l, const cuda_call *c) {
+  return c->steps && l->turn ? cuda_loops_addresses(c, l->turn) : c->addresses;
+}
+
 static CUresult run_matmul(cuda_loaded *l, const cuda_task *t, const cuda_call *c,
                            const cuda_stream *s) {
   cublasLtHandle_t lt = l->device->gpus[l->ranks[s->rank].gpu].lt;
   CUdeviceptr workspace = t->scratch + c->workspace_at;
-  l->failed_lt = cuda_matmul_run(l->cu, lt, c->matmul, c->addresses, workspace, s->handle);
+  l->failed_lt = cuda_matmul_run(l->cu, lt, c->matmul, addresses_of(l, c), workspace, s->handle);
   return l->failed_lt == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult run_attention(cuda_loaded *l, const cuda_task *t, const cuda_call *c,
                               const cuda_stream *s) {
   const cuda_att_library *x = &l->device->gpus[l->ranks[s->rank].gpu].attention;
-  cuda_att_run run = {.sides = c->addresses,
+  cuda_att_run run = {.sides = addresses_of(l, c),
                       .scale = c->scale,
                       .scratch = t->scratch + c->workspace_at,
                       .stream = s->handle};
@@ -48,8 +52,9 @@ static CUresult run_calls(cuda_loaded *l, const cuda_task *t, const cuda_stream 
       r = c->matmul ? run_matmul(l, t, c, s) : run_attention(l, t, c, s);
       continue;
     }
-    void *params[] = {c->addresses, (void *)(uintptr_t)x->numbers};
-    if (x->moves && c->addresses[0] == c->addresses[1]) continue;
+    const CUdeviceptr *at = addresses_of(l, c);
+    void *params[] = {(void *)(uintptr_t)at, (void *)(uintptr_t)x->numbers};
+    if (x->moves && at[0] == at[1]) continue;
     r = l->cu->cuLaunchKernel(c->function, x->grid[0], x->grid[1], x->grid[2], x->block, 1, 1,
                               x->shared_bytes, s->handle, params, NULL);
   }
@@ -63,11 +68,13 @@ static const char *name_of(const cuda_task *t) {
 
 static CUresult run_launch(cuda_loaded *l, uint32_t task, const cuda_stream *s) {
   const cuda_task *t = &l->tasks[task];
+  const CUevent *timing =
+      l->spans ? &l->timing[2 * (t->launch + (size_t)l->turn * t->more_launches)] : NULL;
   CUresult r = CUDA_SUCCESS;
   (void)nvtxRangePushA(name_of(t)); /* nothing without a profiler */
-  if (l->spans) r = l->cu->cuEventRecord(l->timing[2 * task], s->handle);
+  if (timing) r = l->cu->cuEventRecord(timing[0], s->handle);
   if (r == CUDA_SUCCESS) r = run_calls(l, t, s);
-  if (r == CUDA_SUCCESS && l->spans) r = l->cu->cuEventRecord(l->timing[2 * task + 1], s->handle);
+  if (r == CUDA_SUCCESS && timing) r = l->cu->cuEventRecord(timing[1], s->handle);
   (void)nvtxRangePop();
   return r;
 }
@@ -99,7 +106,7 @@ static CUresult run_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   CUresult r = l->cu->cuEventRecord(l->events[event], stream);
   if (r == CUDA_SUCCESS && cuda_is_mapped(l)) r = cuda_share_record(l, event, stream);
   if (r != CUDA_SUCCESS || !l->spans) return r;
-  return l->cu->cuEventRecord(l->timing[2 * (size_t)plan_of(l)->n_tasks + event], stream);
+  return l->cu->cuEventRecord(cuda_trace_twin(l, event), stream);
 }
 
 static CUresult run_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
@@ -110,7 +117,7 @@ static CUresult run_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
 /* The adversary makes some streams late, so that what is not ordered happens in another order. */
 static CUresult delay(cuda_loaded *l, uint32_t step, const cuda_stream *s) {
   enum { ONE_IN = 3, LONGEST_NS = 200000 };
-  uint64_t bits = random_bits(l->device->options.seed, step);
+  uint64_t bits = random_bits(l->device->options.seed + l->turn, step);
   if (bits % ONE_IN != 0) return CUDA_SUCCESS;
   int64_t ns = (int64_t)(bits >> 8) % LONGEST_NS;
   void *params[] = {&ns};
@@ -139,7 +146,9 @@ static CUresult run_step(cuda_loaded *l, uint32_t at) {
 }
 
 void cuda_issue(cuda_loaded *l, uint32_t upto) {
-  while (l->issued < upto && l->failed == CUDA_SUCCESS) {
+  while (l->failed == CUDA_SUCCESS) {
+    if (l->issued == l->bound) cuda_loops_cross(l);
+    if (l->issued >= upto) return;
     if (atomic_load_explicit(&l->cancelled, memory_order_relaxed)) {
       l->failed = CUDA_ERROR_UNKNOWN;
       return;
@@ -202,7 +211,7 @@ static status capture(cuda_loaded *l) {
   if (st == STATUS_OK)
     st = cuda_try(l->cu->cuGraphInstantiateWithFlags(&l->graph, graph, 0), "making a graph");
   if (graph) (void)l->cu->cuGraphDestroy(graph);
-  l->issued = 0;
+  cuda_loops_begin(l);
   return st;
 }
 
@@ -266,7 +275,7 @@ void cuda_run_drain(cuda_loaded *l) {
 static void reset(cuda_loaded *l, rt_span *spans) {
   l->spans = spans;
   l->origin_ns = spans ? rt_clock_ns() : 0;
-  l->issued = 0;
+  cuda_loops_begin(l);
   l->failed = CUDA_SUCCESS;
   atomic_store(&l->cancelled, false);
   l->failed_lt = CUBLAS_STATUS_SUCCESS;
@@ -389,12 +398,9 @@ status cuda_run_failure(cuda_loaded *l) {
   status st = issue_failure(l);
   if (st == STATUS_OK || l->replaying) return st;
   char message[256];
-  uint32_t instr = 0;
-  const rt_plan *own = l->base.plan;
   (void)snprintf(message, sizeof message, "%s", status_message());
   status_clear();
-  while (instr < own->n_instrs && l->order.upto[instr] <= l->failed_step) instr++;
-  return rt_fail_at(own, instr, st, message);
+  return rt_fail_at(l->base.plan, cuda_loops_instr(l), st, message);
 }
 
 static status sync_all(cuda_loaded *l) {

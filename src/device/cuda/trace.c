@@ -12,7 +12,11 @@ static status make_event(cuda_loaded *l, uint32_t rank, CUevent *event) {
   return cuda_try(l->cu->cuEventCreate(event, CU_EVENT_DEFAULT), "making an event");
 }
 
-static uint32_t count(const cuda_loaded *l) { return 2 * l->plan->n_tasks + l->order.n_events; }
+static uint32_t count(const cuda_loaded *l) { return 2 * l->n_launched + l->order.n_events; }
+
+CUevent cuda_trace_twin(const cuda_loaded *l, uint32_t event) {
+  return l->timing[2 * (size_t)l->n_launched + event];
+}
 
 /* Of ranks that are processes, only what this one does is told, with the numbers of its own plan. */
 static rt_span *post_span(const cuda_loaded *l, uint32_t post) {
@@ -30,6 +34,11 @@ static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
   return l->streams[l->tasks[task].stream].rank;
 }
 
+/* How many launches are done before it in a repetition of its loop. */
+static uint32_t launch_of(const cuda_task *task, uint32_t turn) {
+  return task->launch + turn * task->more_launches;
+}
+
 /* An event of another process is seen here when a stream has waited for it. */
 static uint32_t who_sees(const cuda_loaded *l, uint32_t event) {
   uint32_t rank = l->rank_of_event[event];
@@ -37,19 +46,19 @@ static uint32_t who_sees(const cuda_loaded *l, uint32_t event) {
 }
 
 static status make_events(cuda_loaded *l) {
-  uint32_t n = count(l), n_launches = 2 * l->plan->n_tasks;
+  uint32_t n = count(l);
   if (l->timing) return STATUS_OK;
   CUevent *events = memory_alloc(l->device->memory, (n + (size_t)1) * sizeof *events);
   if (!events) return STATUS_OUT_OF_MEMORY;
   for (uint32_t i = 0; i <= n; i++) events[i] = NULL;
   l->timing = events;
   l->current_gpu = UINT32_MAX;
-  for (uint32_t i = 0; i < n; i++) {
-    bool is_task = i < n_launches;
-    if (is_task && !l->tasks[i / 2].is_here) continue;
-    uint32_t rank = is_task ? rank_of_task(l, i / 2) : who_sees(l, i - n_launches);
-    TRY(make_event(l, rank, &events[i]));
-  }
+  for (uint32_t t = 0; t < l->plan->n_tasks; t++)
+    for (uint32_t turn = 0; turn < l->tasks[t].times; turn++)
+      for (uint32_t end = 0; end < 2; end++)
+        TRY(make_event(l, rank_of_task(l, t), &events[2 * launch_of(&l->tasks[t], turn) + end]));
+  for (uint32_t e = 0; e < l->order.n_events; e++)
+    TRY(make_event(l, who_sees(l, e), &events[2 * l->n_launched + e]));
   for (uint32_t r = 0; r < l->n_ranks; r++)
     if (cuda_is_here(l, r)) TRY(make_event(l, r, &l->ranks[r].origin));
   return STATUS_OK;
@@ -59,9 +68,9 @@ static void list_spans(cuda_loaded *l) {
   const rt_plan *own = l->base.plan;
   for (uint32_t t = 0; t < l->plan->n_tasks; t++) {
     const cuda_task *task = &l->tasks[t];
-    if (!task->is_here) continue;
-    uint16_t stream = own_stream(l, task->stream);
-    l->spans[task->launch] = (rt_span){.instr = task->instr, .stream = stream};
+    for (uint32_t turn = 0; turn < task->times; turn++)
+      l->spans[launch_of(task, turn)] = (rt_span){.instr = task->instr + turn * task->more_instrs,
+                                                  .stream = own_stream(l, task->stream)};
   }
   for (uint32_t i = 0; i < own->n_instrs; i++) {
     const rt_instr *instr = &own->instrs[i];
@@ -98,22 +107,23 @@ static int64_t time_of(const cuda_loaded *l, uint32_t rank, CUevent event) {
 
 /* The time of an event of the order. */
 static int64_t time_of_event(const cuda_loaded *l, uint32_t event) {
-  CUevent twin = l->timing[2 * (size_t)l->plan->n_tasks + event];
-  return time_of(l, who_sees(l, event), twin);
+  return time_of(l, who_sees(l, event), cuda_trace_twin(l, event));
+}
+
+static void end_span(cuda_loaded *l, uint32_t rank, uint32_t launch) {
+  rt_span *s = &l->spans[launch];
+  int64_t start = time_of(l, rank, l->timing[2 * launch]),
+          end = time_of(l, rank, l->timing[2 * launch + 1]);
+  if (start < 0 || end < start) return;
+  s->start_ns = start;
+  s->end_ns = end;
 }
 
 void cuda_trace_end(cuda_loaded *l) {
   const rt_plan *plan = l->plan;
-  for (uint32_t t = 0; t < plan->n_tasks; t++) {
-    if (!l->tasks[t].is_here) continue;
-    rt_span *s = &l->spans[l->tasks[t].launch];
-    uint32_t rank = rank_of_task(l, t);
-    int64_t start = time_of(l, rank, l->timing[2 * t]),
-            end = time_of(l, rank, l->timing[2 * t + 1]);
-    if (start < 0 || end < start) continue;
-    s->start_ns = start;
-    s->end_ns = end;
-  }
+  for (uint32_t t = 0; t < plan->n_tasks; t++)
+    for (uint32_t turn = 0; turn < l->tasks[t].times; turn++)
+      end_span(l, rank_of_task(l, t), launch_of(&l->tasks[t], turn));
   for (uint32_t p = 0; p < plan->n_posts; p++) {
     rt_span *s = post_span(l, p);
     if (!s) continue;

@@ -31,7 +31,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
                                    s->wait_flags);
   if (r == CUDA_SUCCESS) r = set_state(l, x->stream, 0);
   if (r != CUDA_SUCCESS || is_here || !l->spans) return r;
-  return l->cu->cuEventRecord(l->timing[2 * (size_t)l->plan->n_tasks + x->index], stream);
+  return l->cu->cuEventRecord(cuda_trace_twin(l, x->index), stream);
 }
 
 /* A process that sees the flag sees what was written before. */
