@@ -1,5 +1,5 @@
-/* Which extents of operands and results go together, family by family, with numbers: what types could not show, so
- * that no kernel ever reads or writes outside its views. */
+/* Checks the bound extents of operands and results against each other, family by family. Types cannot show all of
+ * it; after this check no kernel reads or writes outside its views. */
 #ifndef WEIR_RUNTIME_BIND_FITS_H
 #define WEIR_RUNTIME_BIND_FITS_H
 
@@ -19,7 +19,7 @@ typedef struct shapes {
   uint32_t kept;  /* the kernel needs the offset even so */
 } shapes;
 
-/* ---- complaints ---- */
+/* ---- errors; all return false ---- */
 bool fit_refuse(shapes *s, const char *what);
 /* The same, with the extents of all operands and of the destination. */
 bool fit_mismatch(shapes *s, const char *what);
@@ -37,7 +37,7 @@ uint32_t fit_position(int64_t dim, uint32_t rank);
 /* ---- extents ---- */
 /* The whole result has n positions along dimension i. */
 void fit_set_whole(shapes *s, uint32_t i, int64_t n);
-/* Dimension p of operand k is dimension i of the result: either cut to the window already, or whole. */
+/* Checks that dimension p of operand k is dimension i of the result: cut to the window already, or whole. */
 bool fit_along(shapes *s, uint32_t k, uint32_t p, uint32_t i);
 /* The first dimensions of operand k, aligned at the last of the first `r_end` of the result; a 1
  * stretches. */

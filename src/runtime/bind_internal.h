@@ -12,7 +12,7 @@ typedef struct bind_numbers {
   uint32_t n;
 } bind_numbers;
 
-/* What grows with the plan: chunks, so that nothing is copied before the end. */
+/* A table that grows with the plan, in chunks, so that nothing is copied before the end. */
 typedef struct bind_rows {
   VEC(char *) chunks;
   uint32_t len, size_bytes;
@@ -31,14 +31,14 @@ typedef struct bind_comms {
   uint32_t joined_by; /* the last stream that waited */
 } bind_comms;
 
-/* How a view turns with the rank: on the next one along an axis of the mesh it is one block further, within
- * its period; at the end it begins again. */
+/* How a view moves with the rank: on the next rank along an axis of the mesh it is one block further on. At the end
+ * of the period it wraps around. */
 typedef struct bind_turn {
   uint32_t axis; /* mark axis of the mesh + 1; 0: it is the same on all ranks */
   int64_t block_bytes, period_bytes;
 } bind_turn;
 
-/* A team of devices, each list once; and the team along an axis of a mesh that this rank is in. */
+/* A team of devices; equal teams are stored once. Then: the team of this rank along an axis of a mesh. */
 typedef struct bind_team {
   const uint32_t *devices;
   uint32_t n, last; /* the last collective posted there + 1 */
@@ -49,7 +49,7 @@ typedef struct bind_line {
   bool member;
 } bind_line;
 
-/* What the binder knew when a window began that may be repeated (bind_loop.h). */
+/* What the binder knew at the start of a window that may be repeated (bind_loop.h). */
 typedef struct bind_state {
   rt_view *views;
   bool *bound;
@@ -71,11 +71,11 @@ typedef struct binder {
   bool keep_waits, lends, folds_in_place;
   const int64_t *donated; /* by output; or NULL */
   int64_t rank;           /* the running device */
-  bool takes_part;        /* it has some tensor of the program */
+  bool takes_part;        /* this device has a tensor of the program */
 
   rt_view *views;         /* by tensor id: what it represents now */
   const rt_attr **attrs;  /* by op: those it was bound with last */
-  const rt_body **bodies; /* by op of a launch: likewise */
+  const rt_body **bodies; /* by op of a launch: the body it was bound with last */
   VEC(rt_view) locals;    /* of the kernel being bound: view BIND_LOCAL_VIEW + k is number k */
   uint32_t *steps_at; /* by tensor id: the step that computes it in the kernel being bound + 1 */
   bool *bound;        /* by tensor id */
@@ -95,7 +95,7 @@ typedef struct binder {
   bind_watch *watch;  /* of the window that is watched; NULL: none is */
   bool in_window;     /* loops in it are unrolled */
   bind_state before;
-  int64_t n_done; /* instructions that are done beyond those bound */
+  int64_t n_done; /* instructions of repetitions that are executed without being bound one by one */
   VEC(rt_loop) loops;
   VEC(rt_unrolled) unrolled;
 
@@ -111,23 +111,23 @@ typedef struct binder {
   bool in_group;
   uint32_t group_first;
   table view_index;
-  VEC(bind_numbers) lists; /* one of each */
+  VEC(bind_numbers) lists; /* equal lists are stored once */
   table list_index;
 
   /* ---- are all ranks alike? (bind_alike.c) ---- */
-  const ir_mesh_data *alike; /* the mesh of all ranks, as long as they may be */
+  const ir_mesh_data *alike; /* the mesh of all ranks, while they may still be alike; else NULL */
   bind_turn *turns;          /* by tensor */
   VEC(bind_turn) view_turns; /* by view */
   uint32_t n_same;
-  uint8_t *same;       /* by scalar: ranks that have another value are known */
-  bool *differs;       /* by position in the mesh: the rank's plan is another one */
-  int64_t n_differ;    /* how many of them */
-  int64_t alike_steps; /* that looking may still take */
+  uint8_t *same;       /* by scalar: it has been checked which ranks have another value */
+  bool *differs;       /* by position in the mesh: the rank's plan differs */
+  int64_t n_differ;    /* ranks whose plan differs */
+  int64_t alike_steps; /* how many more steps the comparison may take */
 } binder;
 
 /* A view while its extents and strides are made. */
 typedef struct bind_shape {
-  rt_view view; /* but for its lists */
+  rt_view view; /* without its lists */
   int64_t extents[IR_MAX_RANK], strides[IR_MAX_RANK];
 } bind_shape;
 
@@ -135,13 +135,14 @@ bool bind_error(binder *b, const ir_instr_data *d, const char *fmt, ...) PRINTF_
 bool bind_eval(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value);
 
 /* ---- windows that are watched (bind_loop.c) ---- */
-/* A value that must be the same in all of them; a condition; an index below n; a piece of n positions. */
+/* What the binding of a window depends on. A repetition must have the same value of x; the same outcome of a
+ * condition; an index below n; a piece of the same length, in n positions. */
 void bind_watch_value(binder *b, ir_scalar x);
 void bind_watch_relation(binder *b, const ir_instr_data *d);
 void bind_watch_index(binder *b, ir_scalar x, int64_t n);
 void bind_watch_piece(binder *b, const ir_instr_data *d, int64_t n, int64_t begin, int64_t length);
-/* A value that may be another one on other ranks in windows that are not bound; a slice that turns with the rank, of
- * memory at this place. */
+/* A value that may differ on other ranks, in windows that are not bound; a slice of memory at this offset that moves
+ * with the rank. */
 void bind_watch_rank(binder *b, ir_scalar x);
 void bind_watch_turn(binder *b, ir_tensor from, int64_t offset_bytes);
 
@@ -161,15 +162,15 @@ static inline bind_buffer *bind_buffer_at(const binder *b, uint32_t buffer) {
 }
 /* A copy of what `value` points at, and its number. */
 uint32_t bind_row_add(binder *b, bind_rows *r, const void *value);
-/* All of them, contiguous, in the plan's memory. */
+/* All rows, contiguous, in the plan's memory. */
 void *bind_rows_flat(binder *b, const bind_rows *r);
 
 /* ---- lists (bind_list.c) ---- */
-/* The plan's own copy; equal lists have equal addresses. `likely` is one of the plan's that may well be
- * equal, or NULL. */
+/* The plan's copy of a list; equal lists have equal addresses. `likely`: a list of the plan that is probably equal,
+ * or NULL. */
 const int64_t *bind_list(binder *b, const int64_t *list, uint32_t n, const int64_t *likely);
 bind_shape bind_shape_of(const rt_view *v);
-/* From here on `t` represents this view. */
+/* From now on `t` is this view. */
 void bind_tensor(binder *b, ir_tensor t, const bind_shape *shape);
 
 /* ---- memory (bind_memory.c) ---- */
@@ -178,7 +179,7 @@ bool bind_deallocate(binder *b, const ir_instr_data *d);
 void bind_inputs(binder *b);
 void bind_touch(binder *b, uint32_t buffer); /* by the instruction just put on the current stream */
 
-/* When all is bound: places the buffers of the pool again, by their whole lives. (bind_place.c) */
+/* When everything is bound: places the buffers of the pool again, now that all lifetimes are known. (bind_place.c) */
 void bind_place(binder *b);
 
 /* ---- slices and tasks (bind_task.c) ---- */
@@ -187,11 +188,11 @@ bool bind_shard(binder *b, const ir_instr_data *d);
 bool bind_view(binder *b, const ir_instr_data *d); /* (bind_view.c) */
 bool bind_compute(binder *b, ir_instr at, const ir_instr_data *d);
 bool bind_launch(binder *b, ir_instr at, const ir_instr_data *d); /* (bind_body.c) */
-/* Does the tensor represent a view here, on this device? */
+/* Is the tensor bound to a view, here and on this device? */
 bool bind_is_bound(binder *b, const ir_instr_data *d, ir_tensor t);
 /* Puts the task on the current stream. */
 void bind_put_launch(binder *b, ir_instr at, const rt_task *task);
-/* The view that the tensor represents now. */
+/* Adds the tensor's present view to the plan and returns its number. */
 uint32_t bind_add_view(binder *b, ir_tensor t);
 /* The operand number k of an operation, and its attributes with their scalars evaluated. */
 bool bind_operand(binder *b, const ir_instr_data *d, uint32_t k, ir_tensor t, rt_operand *out);
@@ -199,26 +200,26 @@ bool bind_operands(binder *b, const ir_instr_data *d, const ir_op_data *op, aren
                    rt_task *task);
 bool bind_attrs(binder *b, const ir_instr_data *d, const ir_op_data *op, rt_task *task);
 /* ---- are all ranks alike? (bind_alike.c) ---- */
-/* In a world of so many. */
+/* Starts the comparison, in a world of `world` ranks. */
 void bind_alike_begin(binder *b, uint32_t world);
-/* They are not. */
+/* Ends it: the ranks are not alike. */
 static inline void bind_unlike(binder *b) { b->alike = NULL; }
-/* No other rank has this plan. */
+/* Is it known that no other rank has this plan? */
 static inline bool bind_is_alone(const binder *b) {
   return !b->alike || b->n_differ + 1 == b->alike->n_devices;
 }
-/* A scalar with coordinates in it has this value here: which ranks have it? */
+/* Notes the ranks on which a scalar that contains coordinates has another value than here. */
 void bind_alike_value(binder *b, ir_scalar x, int64_t value);
-/* A value that may also turn with the rank: *axis is the mark axis + 1 along which the next rank has the next
+/* Evaluates a scalar that may move with the rank: *axis is the mark axis + 1 along which the next rank has the next
  * value, modulo the size of the mesh; 0: the value is the same on all ranks. */
 bool bind_eval_turning(binder *b, const ir_instr_data *d, ir_scalar x, int64_t *value,
                        uint32_t *axis);
-/* `part` is position `index`, which turns along `axis`, of `n` blocks of `from`. */
+/* Notes that `part` is one of the `n` blocks of `from`, by an index that moves with the rank along `axis`. */
 void bind_turn_part(binder *b, ir_tensor part, ir_tensor from, uint32_t axis, int64_t n,
                     int64_t block_bytes);
-/* A view of the plan that the tensor represents; `known`: it was there before. */
+/* Notes that the tensor is this view of the plan; `known`: the view was there before. */
 void bind_turn_note(binder *b, ir_tensor t, uint32_t view, bool known);
-/* When everything is bound and has its place: tells the plan. */
+/* When everything is bound and placed: writes the result into the plan. */
 void bind_alike_end(binder *b);
 
 /* ---- communications (bind_comm.c) ---- */
@@ -226,7 +227,7 @@ bool bind_communicate(binder *b, ir_instr at, const ir_instr_data *d);
 bool bind_group_start(binder *b, const ir_instr_data *d);
 bool bind_group_end(binder *b, const ir_instr_data *d);
 bool bind_wait(binder *b, ir_instr at, const ir_instr_data *d);
-/* Everything waited for? */
+/* Has every communication been waited for? */
 bool bind_comms_end(binder *b);
 
 /* Do the operands' extents fit the operation and its result? (bind_shape.c) */

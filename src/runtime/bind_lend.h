@@ -1,4 +1,4 @@
-/* Values of the pool in the memory of outputs that are not written yet. */
+/* Puts values of the pool into the memory of outputs that are not written yet. */
 #ifndef WEIR_RUNTIME_BIND_LEND_H
 #define WEIR_RUNTIME_BIND_LEND_H
 
@@ -11,8 +11,9 @@ typedef struct bind_loan {
   int64_t at;    /* in bytes from its start */
 } bind_loan;
 
-/* By buffer; those that got a loan are `used` no more. moved: by buffer the one that it became a part of, or itself;
- * donated: by output, >= 0 is not lent, NULL: all may be. Needs a memory_guard(). */
+/* The loans, by buffer; a buffer that got one is not `used` in `lives` any more. moved: by buffer, the buffer that it
+ * became a part of, or itself. donated: by output, >= 0 if its memory may not be lent; NULL: all may. Needs a
+ * memory_guard(). */
 bind_loan *bind_lend(const rt_plan *plan, rt_lives *lives, const uint32_t *moved,
                      const int64_t *donated, arena *memory);
 

@@ -1,4 +1,4 @@
-/* The communication interface: ranks that post requests and look whether they are done.
+/* The communication interface: ranks post requests and ask whether they are done.
  *
  * A world has n ranks, each of which is one device. A process opens the endpoints of its ranks: all
  * of them in one process (inproc), or one (mpi). What a plan needs:
@@ -14,7 +14,7 @@
  * All posts of one rank on one team, or one pair, must be ordered by the plan.
  *
  * Order. Posts on one team, or one pair, take effect in posting order, as on one stream, so several
- * may be in flight over the same buffers. Between different teams nothing is ordered but by done().
+ * may be in flight over the same buffers. Between different teams only done() orders anything.
  *
  * Done means that `out` is written and `in` may be overwritten or freed.
  *
@@ -56,7 +56,7 @@ typedef struct rt_comm_request {
   void *out;
   const char *origin; /* where the program says so, "file:12"; for messages; NULL: unknown */
 } rt_comm_request;
-/* `team` and `origin` must stay until the ticket is done; the request itself need not. */
+/* `team` and `origin` must live until the ticket is done; the request itself need not. */
 
 /* Two words per half: a permute waits for two messages. Opaque; copies are tickets too, and remain
  * valid until the endpoint is closed, so any number of streams may wait for one. */
@@ -70,25 +70,24 @@ typedef struct rt_comm_ticket {
 /* What a rank does besides communicating. */
 typedef struct rt_pulse {
   uint64_t done;   /* instructions so far */
-  bool is_busy;    /* with one, or with something else that others may wait for */
-  char where[128]; /* the place in its program that it has come to, "file:12", or "" */
+  bool is_busy;    /* executing one, or something else that others may wait for */
+  char where[128]; /* the place in its program, "file:12", or "" */
 } rt_pulse;
 
-/* Processes that know each other, each of them one rank. Any number of worlds may be opened in it, by all of
- * them in the same order. Reference-counted: an owner retains it. */
+/* Processes that are connected, each of them one rank. They may open any number of worlds in it, all in the same
+ * order. Reference-counted: an owner retains it. */
 typedef struct rt_group rt_group;
 
 typedef struct rt_comm_options {
-  rt_group *group; /* NULL: that of the launcher, where the backend knows groups */
-  uint32_t ranks;  /* of the world; 0: what the launcher says (inproc: must be given) */
-  int64_t
-      start_ns; /* how long the other processes have to start and to come; 0: as the backend thinks */
+  rt_group *group;  /* NULL: that of the launcher, where the backend knows groups */
+  uint32_t ranks;   /* of the world; 0: what the launcher says (inproc: must be given) */
+  int64_t start_ns; /* how long to wait for other processes to connect; 0: the backend's default */
   /* Called from any thread when a ticket of `rank` became done, or there is work in which progress()
    * of `rank` can help; for executors whose threads sleep. Must not block or call back. May be NULL. */
   void (*notify)(void *context, uint32_t rank);
   void *context;
-  /* Asked from any thread, at times: ranks in other processes that wait for this one are told, and do not
-   * give up on it while it computes. Must not block or call back. May be NULL: it is then never busy. */
+  /* Called now and then, from any thread. Ranks in other processes that wait for this one are told, and do not give
+   * up while it is busy. Must not block or call back. NULL: this rank is never busy. */
   void (*pulse)(void *pulse_context, rt_pulse *pulse);
   void *pulse_context;
 } rt_comm_options;
@@ -101,7 +100,7 @@ typedef struct rt_comm_ops {
   /* Opens the endpoints of this process's ranks into `endpoints`, which has room for `room`. */
   status (*open)(const rt_comm_options *options, const allocator *memory, uint32_t room,
                  rt_comm **endpoints, uint32_t *count);
-  /* Accepts NULL. If another rank waits for this one, or will, the world fails. */
+  /* Accepts NULL. If another rank waits for this one, now or later, the world fails. */
   void (*close)(rt_comm *comm);
 
   /* Optional: makes a team known, so that even the first post on it allocates nothing. */
@@ -110,11 +109,10 @@ typedef struct rt_comm_ops {
   status (*post)(rt_comm *comm, const rt_comm_request *request, rt_comm_ticket *ticket);
   /* Cheap: for polling. True also after a failure: then error() says so. */
   bool (*done)(rt_comm *comm, const rt_comm_ticket *ticket);
-  /* Does a bounded part of the work that waits, of any rank; false: there was none. */
+  /* Does a bounded part of the pending work, of any rank. False: there was none. */
   bool (*progress)(rt_comm *comm);
-  /* Helps, then sleeps, until the ticket is done. After `timeout_ns` (negative: never) without progress of
-   * any other process that tells its own, the world fails with UNAVAILABLE and a message that says
-   * which rank waits for which. */
+  /* Makes progress, or sleeps, until the ticket is done. If no other process reports progress for `timeout_ns`
+   * (negative: for ever), the world fails with UNAVAILABLE and a message that says which rank waits for which. */
   status (*wait)(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns);
   /* Ends the world. The first reason wins. */
   void (*abort)(rt_comm *comm, status why, const char *reason);
@@ -123,8 +121,8 @@ typedef struct rt_comm_ops {
   /* "rank 0 waits at f:7 for allreduce of 16 f32 (sum) on team (0 1); rank 1 has not posted it, ..."
    * For watchdogs. */
   void (*describe)(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
-  /* Optional: when another process was last heard to make progress, or data moved, on the clock of
-   * rt_clock_ns(); 0: never. For watchdogs. NULL: there are no other processes. */
+  /* Optional: when another process last reported progress, or data last moved, by rt_clock_ns(); 0: never. For
+   * watchdogs. NULL: there are no other processes. */
   int64_t (*stirred)(rt_comm *comm);
   /* Optional: as of a device (runtime/device.h). */
   void (*examine)(rt_say_fn *say, void *context);
@@ -134,11 +132,10 @@ struct rt_group {
   const rt_comm_ops *ops; /* of its endpoints */
   uint32_t rank, size;
   uint32_t local; /* among the ranks of this machine */
-  int32_t gpu;    /* that this rank is on, if it is known; -1 */
+  int32_t gpu;    /* the GPU of this rank; -1: not known */
   void (*retain)(rt_group *group);
-  void (*release)(
-      rt_group
-          *group); /* the last one may wait for other ranks, for a bounded time after a failure */
+  /* The last release may wait for other ranks; after a failure, for a bounded time. */
+  void (*release)(rt_group *group);
 };
 
 /* Every endpoint begins with its operations. */
@@ -156,16 +153,16 @@ uint32_t rt_comm_count(void);
 const rt_comm_ops *rt_comm_at(uint32_t i);
 
 /* ---- for backends and messages ---- */
-/* What can be said of a request without its peers; BAD_USAGE with the place. */
+/* Checks a request without its peers; BAD_USAGE with its place. */
 NODISCARD status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks);
-/* The same, where dtype and team are known to be right: they are those of an earlier request. */
+/* The same without dtype and team, which an earlier request had too. */
 NODISCARD status rt_comm_request_check_rest(const rt_comm_request *r);
-/* Whether two members of a team post the same collective. */
+/* Do two members of a team post the same collective? */
 bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b);
 /* "allreduce of 16 f32 (sum) at f:7"; at most `size_bytes`, with the final NUL. */
 void rt_comm_request_text(const rt_comm_request *r, char *text, size_t size_bytes);
 
-/* The same of two posts that meet: of a message only what travels must be the same. */
+/* Do two matched posts agree? Of a message, only the data must agree. */
 bool rt_comm_posts_agree(bool is_pair, const rt_comm_request *a, const rt_comm_request *b);
 
 /* A text of limited size that grows at its end; what does not fit is cut off. */
@@ -184,8 +181,8 @@ typedef struct rt_comm_party {
   uint32_t n;
   bool is_pair;
 } rt_comm_party;
-/* Whether the posts of members a and b agree; if not, `text` says what each posts, the lower device first, so that
- * all ranks say the same. */
+/* Do the posts of members a and b agree? If not, `text` says what each posts, the lower device first, so that all
+ * ranks give the same message. */
 bool rt_comm_party_agrees(rt_comm_party p, uint32_t a, const rt_comm_request *of_a, uint32_t b,
                           const rt_comm_request *of_b, char *text, size_t size_bytes);
 

@@ -1,4 +1,4 @@
-/* Whether a result is right: the tolerance rule of the language.
+/* Compares results with references: the tolerance rule of the language.
  *
  * Integers and bools must be equal. A float may differ from its reference by the tolerance of the
  * least precise dtype it depends on, times the largest finite |reference| of its tensor. NaN equals
@@ -19,10 +19,10 @@ typedef struct rt_comparison {
 rt_comparison rt_compare(const ir_array *value, const ir_array *reference, ir_dtype least);
 
 /* ---- with a tolerance for each element ----
- * `squares` has the mean square of what rounding alone changes, per element in row-major order (ref_spread());
- * an element may be RT_DEVIATIONS times its root away from the reference. NULL: every element may be `rtol`
- * times the largest finite |reference| away. `rows`, a flag for each position of all dimensions but the last, says
- * which elements are looked at; NULL: all. */
+ * `squares` has, per element in row-major order, the mean square of the change that rounding alone makes
+ * (ref_spread()). An element may differ from the reference by RT_DEVIATIONS times the root of that. NULL: by `rtol`
+ * times the largest finite |reference|. `rows` has a flag for each position of all dimensions but the last: only
+ * elements of these rows are compared; NULL: all. */
 enum { RT_DEVIATIONS = 6 };
 typedef struct rt_verdict {
   double max_abs, max_rel; /* as in rt_comparison */

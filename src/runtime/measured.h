@@ -1,4 +1,4 @@
-/* Measurements of machines, kept between processes: what is chosen by them must not depend on the moment.
+/* Measurements of machines, kept between processes: choices that depend on them must not change from run to run.
  *
  * One machine file (machine.h) per device, way to communicate and hosts, in the user's cache folder
  * (base/folder.h). The first one written counts, for all processes, until it is renewed. */
@@ -19,10 +19,10 @@ typedef enum rt_measured {
   RT_MEASURED_FOUND
 } rt_measured;
 
-/* A file that cannot be used counts as missing; what is wrong with it, is said (base/log.h). */
+/* A file that cannot be used counts as missing; base/log.h gets the reason. */
 rt_measured rt_measured_read(const rt_measured_key *key, rt_speed *result);
-/* Keeps it, unless `renew`, only if nothing is kept yet. Read it again: another process may have been faster. False:
- * it could not be kept. */
+/* Keeps a measurement; without `renew` only if there is none yet. Read it again afterwards: another process may have
+ * written first. False: it could not be kept. */
 bool rt_measured_write(const rt_measured_key *key, const rt_speed *machine, bool renew,
                        arena *scratch);
 /* Where it is kept, or would be; false: nowhere. */

@@ -1,5 +1,5 @@
-/* Which posts meet: the k-th of every member of a team, the k-th send and receive of a pair. The one place that says
- * so; the checker, the simulator, traces and devices each keep what they need of a meeting. */
+/* Matches posts: the k-th of every member of a team, the k-th send and receive of a pair. The checker, the simulator,
+ * traces and devices all use this; each keeps what it needs of a meeting. */
 #ifndef WEIR_RUNTIME_MEET_H
 #define WEIR_RUNTIME_MEET_H
 
@@ -7,8 +7,8 @@
 #include "base/vec.h"
 #include "runtime/plan.h"
 
-/* A team, or a sender and its receiver: what meets here takes effect in its order, and in no order with
- * what meets elsewhere. */
+/* A team, or a sender and its receiver, whose posts are matched. Communications of one circle take effect in order;
+ * between circles there is no order. */
 typedef struct rt_circle {
   bool is_pair;
   uint32_t n;
@@ -16,7 +16,7 @@ typedef struct rt_circle {
   uint32_t *turns;         /* by member: posts so far */
 } rt_circle;
 
-/* What a post is in a meeting: member `member`, in turn `turn` of circle `circle`. */
+/* The part of a post in a meeting: it is the post number `turn` of member `member` of a circle. */
 typedef struct rt_part {
   uint32_t circle; /* RT_NO_CIRCLE: the post has no such part */
   uint32_t member, turn;
@@ -32,7 +32,7 @@ typedef struct rt_meet {
 } rt_meet;
 
 void rt_meet_init(rt_meet *m, arena *memory);
-/* The next post of its rank. parts[0]: in a collective, or as the sender of a message; parts[1]: as the receiver. A
+/* Enters the next post of a rank. parts[0]: in a collective, or as the sender of a message; parts[1]: as the receiver. A
  * permute may have both. Only inside a memory_guard(). */
 void rt_meet_post(rt_meet *m, const rt_post *p, rt_part parts[2]);
 

@@ -1,4 +1,4 @@
-/* Which part of a tensor a device holds: what cutting inputs and assembling outputs needs. */
+/* The part of a tensor that a device holds, for cutting inputs and assembling outputs. */
 #ifndef WEIR_RUNTIME_PIECE_H
 #define WEIR_RUNTIME_PIECE_H
 
@@ -6,7 +6,7 @@
 #include "ir/bind.h"
 #include "ir/host.h"
 
-/* One cut of a dimension: positions [begin, begin + length) of each `period`; 0: there is but one. */
+/* One cut of a dimension: positions [begin, begin + length) of each `period`; 0: there is only one period. */
 typedef struct rt_piece_cut {
   int64_t begin, length, period;
 } rt_piece_cut;
@@ -26,7 +26,7 @@ typedef struct rt_piece {
 /* The piece of an input or output of host program `h` that `device` holds; false if an extent cannot be
  * computed. */
 bool rt_piece_of(const ir_func *h, const ir_env *env, ir_tensor t, int64_t device, rt_piece *p);
-/* Where its first position along a dimension is. */
+/* The first position of the piece along a dimension. */
 int64_t rt_piece_begin(const rt_piece *p, uint32_t d);
 /* A piece that is a box, as a view of the whole array. */
 ir_array rt_piece_view(const rt_piece *p, const ir_array *whole);

@@ -1,4 +1,4 @@
-/* The queues of a plan: what each stream runs, in order, with waits as positions on a timeline.
+/* The queues of a plan: the entries of each stream in order. A wait is a number of entries of another stream.
  *
  * A wait of stream s on stream t means "everything put on t before this". The plan is known in full
  * when it is loaded, so that is a number: how many entries of t are before the wait. A device then
@@ -20,8 +20,7 @@
 #include "runtime/plan.h"
 
 typedef struct rt_entry {
-  uint32_t
-      instr; /* how many instructions are done before it; in a plan without loops: its number there */
+  uint32_t instr;  /* how many instructions are executed before it; without loops, its number */
   uint32_t task;   /* LAUNCH; POST, JOIN: in plan->posts */
   uint32_t launch; /* LAUNCH, POST: how many of them are done before it; its span's place */
   uint32_t target; /* WAIT: entries of `other` that must be complete; 0: nothing to wait for */

@@ -1,5 +1,5 @@
-/* Reading a task of a plan: operands, attributes with their defaults, and what operations that only move
- * elements read. What devices share when they prepare kernels. */
+/* Reads a task of a plan: operands, attributes with their defaults, and the places that operations which only move
+ * elements read from. Devices use it when they prepare kernels. */
 #ifndef WEIR_RUNTIME_TASK_H
 #define WEIR_RUNTIME_TASK_H
 
@@ -28,8 +28,8 @@ void rt_task_dims(const rt_task *t, const char *name, uint32_t rank, bool named[
 enum { RT_NO_DIM = -1 };
 /* Is it a broadcast, squeeze, permute or transpose? */
 bool rt_task_moves_dims(const rt_task *t);
-/* from[d]: the dimension of the operand, of `rank`, that dimension d of the result walks; RT_NO_DIM: none,
- * it repeats. Of those, and of select. */
+/* For these operations and select: from[d] is the dimension of the operand (which has `rank`) that dimension d of the
+ * result is; RT_NO_DIM: none, the operand is repeated along d. */
 void rt_task_from(const rt_task *t, uint32_t rank, int from[IR_MAX_RANK]);
 /* What a select of x reads; STATUS_BAD_PROGRAM if there is no such position. */
 NODISCARD status rt_task_selected(const rt_task *t, const rt_view *x, uint32_t *dim,
@@ -47,11 +47,11 @@ void rt_task_window(const rt_plan *plan, const rt_task *t, int64_t offset[IR_MAX
 /* The first `n` dimensions of an operand, aligned at the last of the first `dims` of the result: as NumPy
  * broadcasts. */
 void rt_align(uint32_t n, uint32_t dims, int from[IR_MAX_RANK]);
-/* The same, and dimension `at` of the result walks dimension `dim`. */
+/* The same, except that dimension `at` of the result is dimension `dim` of the operand. */
 void rt_align_with(uint32_t n, uint32_t dims, uint32_t at, uint32_t dim, int from[IR_MAX_RANK]);
-/* Operand k, of which result dimension d walks dimension from[d]; RT_NO_DIM: none, it repeats, as does an
- * operand's dimension of size 1. Writes the strides of dimensions that walk; returns how many elements after the
- * operand's first one the result's window begins. */
+/* The strides by which operand k is read along the dimensions of the result: result dimension d is its dimension
+ * from[d]; RT_NO_DIM, or a dimension of size 1: it is repeated. Returns the element of the operand at which the
+ * result's window begins. */
 int64_t rt_task_place(const rt_plan *plan, const rt_task *t, uint32_t k, const int *from,
                       int64_t strides[IR_MAX_RANK]);
 /* The row-major numbers of the result's positions in the whole, as strides; returns the first one. Dimensions

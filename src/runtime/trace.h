@@ -1,4 +1,4 @@
-/* Traces: what ran when, for people.
+/* Traces: what ran when, as JSON, a page or a picture.
  *
  * JSON is the trace event format that Perfetto and Chrome open: a process per device, a thread per
  * stream, an event per launch; where a plan communicates, one more thread per device with an event per
