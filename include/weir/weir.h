@@ -2,17 +2,22 @@
  * they run, and runs them. This header is the whole public C API.
  *
  * Conventions
- *   - Every function that can fail returns a weir_status and writes its results, which come last,
- *     only on success. weir_error() then has the message; for a wrong program that is the full list
- *     of diagnostics, each with file:line:col, the source line and a caret.
- *   - Objects are created by weir_*_create, _parse, _load or _compile and destroyed by
- *     weir_*_destroy, which accepts NULL. A char ** result is freed with weir_string_free().
- *   - Structs that callers fill begin with struct_size, set to sizeof the struct: fields added later
- *     read as zero for callers compiled earlier.
- *   - One object is used by one thread at a time; different objects by different threads freely.
- *     A compiled program may be run from several threads at once.
- *   - Functions that callers give must not throw. In C++17 and later their types say so: the
- *     compiler refuses one that is not noexcept.
+ *   - Errors. Every function that can fail returns a weir_status and writes its results, which come
+ *     last, only on success. After a failure weir_error() has the message; for a wrong program that
+ *     is the full list of diagnostics, each with file:line:col, the source line and a caret.
+ *   - Ownership. A function that makes an object returns it as its last result, and the caller
+ *     destroys it by weir_*_destroy(), which accepts NULL. A char ** result belongs to the caller,
+ *     who frees it with weir_string_free(). A const char * result belongs to the library; unless a
+ *     comment says otherwise it is valid while the object lives that it was asked of, or for ever
+ *     if there is none. Strings and arrays that callers pass are copied if they are needed after the
+ *     call, unless a comment says otherwise.
+ *   - Structs. Those with a struct_size are versioned: set it to sizeof the struct before the call,
+ *     also where the library fills the struct. Fields added later read as zero for callers compiled
+ *     earlier, and are left out of their structs.
+ *   - Threads. An object is used by one thread at a time; different objects by any threads. Compiled
+ *     programs are the exception: several threads may use one at once. Its runs take turns.
+ *   - Callbacks. Functions that callers pass must not throw or longjmp. In C++17 and later their
+ *     types say so: the compiler refuses one that is not noexcept.
  */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
@@ -39,7 +44,7 @@ extern "C" {
 
 typedef enum weir_status {
   WEIR_OK,
-  WEIR_CHECK_FAILED,  /* a check or a verification failed */
+  WEIR_CHECK_FAILED,  /* a comparison or a proof failed */
   WEIR_BAD_USAGE,     /* a wrong option or argument */
   WEIR_BAD_PROGRAM,   /* the program is wrong; weir_error() says where */
   WEIR_BAD_INPUT,     /* an input or output file cannot be used */
@@ -50,46 +55,50 @@ typedef enum weir_status {
 } weir_status;
 
 const char *weir_version(void);
-/* The message of the last failed call on this thread; "" if none. Valid until the next call. */
+/* The message of the last failed call on this thread; "" if there is none. Valid until the next call on this
+ * thread that can fail; destroying objects keeps it. */
 const char *weir_error(void);
 /* The command line's exit code for a status: 0, 1, 2 or 3. */
 int weir_exit_code(weir_status s);
+/* "out of memory" and so on. */
 const char *weir_status_text(weir_status s);
+/* Accepts NULL. */
 void weir_string_free(char *text);
 
 /* ---- errors as data ----
- * The diagnostics of the last failed call on this thread, as weir_error() writes them. What failed
- * on a rank of a program carries that rank, and the place in the program where the message has
- * one. */
+ * The diagnostics of the last call on this thread that could fail: weir_error(), taken apart. A failure
+ * on a rank of a program has that rank, and a place in the program if it is known. */
 typedef enum weir_severity { WEIR_SEVERITY_ERROR, WEIR_SEVERITY_NOTE } weir_severity;
 
 typedef struct weir_diagnostic {
   size_t struct_size;
   weir_severity severity; /* a note belongs to the error before it */
-  const char *file;       /* "": it has no place. Strings are valid until the next call */
+  const char *file;       /* "": it has no place. Strings are valid as long as weir_error() */
   int64_t line, column;   /* from 1; 0: not known */
   const char *text;
-  const char *suggestion; /* what to write instead; "": nothing is suggested */
-  int64_t rank;           /* of the program that failed; -1: none */
+  const char *suggestion; /* what to write instead; "": there is no suggestion */
+  int64_t rank;           /* the rank that failed; -1: none */
 } weir_diagnostic;
 
 size_t weir_diagnostic_count(void);
-/* False: there is no such diagnostic. Like asking for the count, it keeps the error. */
+/* False: there is no diagnostic i. Neither function changes weir_error(). */
 bool weir_diagnostic_at(size_t i, weir_diagnostic *result);
 
 /* ---- texts and progress while the library works ----
- * Texts that the option `dump` and others ask for, and the progress of long work: "binding ranks",
- * "compiling kernels", `done` of `total`. For the whole process; called from any thread, never two
- * at once, and they must not call the library. NULL: texts go to standard error, and progress is
- * not reported. */
+ * Sets where the library writes texts that the option `dump` and others ask for, and where it reports the
+ * progress of long work: `done` of `total` of "binding ranks" or "compiling kernels". For the whole
+ * process. Both functions are called from any thread, but never two at once; they must not call the
+ * library. NULL: texts go to standard error, and progress is not reported. */
 typedef void weir_log_fn(void *context, const char *text) WEIR_NOEXCEPT;
 typedef void weir_progress_fn(void *context, const char *what, int64_t done,
                               int64_t total) WEIR_NOEXCEPT;
 void weir_log_to(weir_log_fn *text, weir_progress_fn *progress, void *context);
 
-/* Where all memory comes from. NULL where one is accepted: malloc and free. Blocks must be aligned to
- * 16 bytes. The struct is copied; its context must outlive the objects made with it. A program calls
- * it from threads of its own as well, but never from two at once. */
+/* ---- memory ----
+ * Where an object's memory comes from. Functions that take one accept NULL: malloc and free. Blocks must be
+ * aligned to 16 bytes; `alloc` returns NULL if there is no memory, `free` accepts NULL. The struct is
+ * copied; its context must outlive the objects made with it. A program also calls it from threads of
+ * its own, but never from two at once. */
 typedef void *weir_alloc_fn(void *context, size_t size_bytes) WEIR_NOEXCEPT;
 typedef void weir_free_fn(void *context, void *block) WEIR_NOEXCEPT;
 typedef struct weir_allocator {
@@ -99,8 +108,8 @@ typedef struct weir_allocator {
 } weir_allocator;
 
 /* ---- tensors in memory ----
- * The layout of DLPack's DLTensor (version 1), under our own names so that this header can be used
- * beside any version of dlpack.h: cast a DLTensor * to a weir_dl_tensor *. */
+ * The layout of DLPack's DLTensor (version 1), under names of our own, so that this header can be used
+ * together with any version of dlpack.h: cast a DLTensor * to a weir_dl_tensor *. */
 typedef struct weir_dl_device {
   int32_t device_type; /* 1 CPU, 2 CUDA, 3 CUDA pinned, 13 CUDA managed */
   int32_t device_id;
@@ -134,9 +143,10 @@ typedef enum weir_dtype {
   WEIR_BOOL,
 } weir_dtype;
 
-const char *weir_dtype_text(weir_dtype t);
+const char *weir_dtype_text(weir_dtype t); /* "bf16" */
 size_t weir_dtype_size_bytes(weir_dtype t);
 weir_dl_dtype weir_dtype_to_dl(weir_dtype t);
+/* WEIR_BAD_USAGE: Weir has no such dtype. */
 weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result);
 
 /* ---- options ----
@@ -148,7 +158,7 @@ typedef struct weir_option_info {
   const char *name;        /* "streams"; the flag is --streams */
   const char *environment; /* "WEIR_STREAMS" */
   const char *placeholder; /* "N"; "" for a flag that takes no value */
-  const char *initial;     /* the default as text, "" if none */
+  const char *initial;     /* the default as text; "": there is none */
   const char *help;
   const char *commands; /* which commands take it: "run lower verify" */
   char letter;          /* the short form: 'D' for -D; 0: none */
@@ -156,23 +166,27 @@ typedef struct weir_option_info {
 } weir_option_info;
 
 size_t weir_option_count(void);
+/* The i-th option, i < weir_option_count(). */
 weir_status weir_option_describe(size_t i, weir_option_info *info);
 
-/* Defaults, then the environment's WEIR_<OPTION> values (a bad one is an error). */
+/* Options with their defaults, or the values of WEIR_<OPTION> in the environment; a bad one of these is an
+ * error. */
 weir_status weir_options_create(weir_options **result);
 void weir_options_destroy(weir_options *o);
 /* Checks the value against the option's kind. A flag takes "true" or "false". */
 weir_status weir_options_set(weir_options *o, const char *name, const char *value);
-/* The value as text; for an option that repeats, the k-th, and *value is NULL past the last. */
+/* The value as text, valid until the options change. Of an option that repeats, the k-th value, *value NULL
+ * past the last; for others k is 0. */
 weir_status weir_options_get(const weir_options *o, const char *name, size_t k, const char **value);
+/* For options whose values are integers; for flags. */
 weir_status weir_options_get_int(const weir_options *o, const char *name, int64_t *value);
 weir_status weir_options_get_bool(const weir_options *o, const char *name, bool *value);
 
-/* Where programs compiled with these options take memory of GPUs for their plans: a caching
- * allocator of the caller's, so that both share what there is. A block must be aligned to 256 bytes
- * and may be used by any stream of the GPU until it is freed; alloc gives NULL where there is none.
- * Both are called by the thread that runs or destroys a program. The struct is copied; its context
- * must outlive the programs. Memory that other processes open is not taken from there. */
+/* GPU memory for the plans of programs compiled with these options, from a caching allocator of the
+ * caller's, so that both share what there is. A block must be aligned to 256 bytes and may be used by
+ * any stream of the GPU until it is freed; `alloc` returns NULL if there is no memory. Both functions are
+ * called by the thread that runs or destroys a program. The struct is copied; its context must outlive
+ * the programs. Memory that other processes open comes from the driver all the same. */
 typedef void *weir_device_alloc_fn(void *context, int32_t gpu, size_t size_bytes) WEIR_NOEXCEPT;
 typedef void weir_device_free_fn(void *context, int32_t gpu, void *block) WEIR_NOEXCEPT;
 typedef struct weir_device_allocator {
@@ -181,35 +195,35 @@ typedef struct weir_device_allocator {
   weir_device_free_fn *free;
   void *context;
 } weir_device_allocator;
-/* NULL: the driver's. */
+/* a NULL: the driver's memory. */
 weir_status weir_options_set_device_allocator(weir_options *o, const weir_device_allocator *a);
 
 /* ---- worlds: processes that run programs together, each of them one device ----
- * Without one, a program that needs several devices finds its ranks by itself: under mpirun (OpenMPI,
- * or PMIx and PMI, as of Slurm and MPICH) by MPI; under torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
- * MASTER_ADDR, MASTER_PORT) over TCP; otherwise all of them are threads of this process. A caller that
- * has its own ranks makes a world of them, from one of these:
+ * Most callers need none of this: a program that needs several devices finds its ranks by itself. Under
+ * mpirun (OpenMPI, or PMIx and PMI, as of Slurm and MPICH) they communicate by MPI; under torchrun (RANK,
+ * WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) over TCP; in all other cases they are threads of this
+ * process. A caller that has its own ranks makes a world of them, from one of these:
  *
  *   mpi_comm   an MPI_Comm, which is copied. MPI then carries control messages, and on CPUs the data.
  *              MPI must have been initialised with MPI_THREAD_MULTIPLE, and must not be finalised
  *              before the world is destroyed.
- *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It tells which ranks
- *              there are and on which GPUs, and carries the exchange of this call. It is not used
- *              afterwards, and remains the caller's.
- *   exchange   a function by which all ranks give some bytes and get those of all, with `rank` and
- *              `size`. Called by weir_world_create() alone, a few times, on the calling thread.
- *   nothing    what the environment says.
+ *   nccl_comm  an ncclComm_t of the libnccl.so.2 that this process has loaded. It says which ranks
+ *              there are and on which GPUs, and is used for the exchange of addresses in
+ *              weir_world_create(). It is not used afterwards, and stays the caller's.
+ *   exchange   a function by which every rank passes some bytes and gets those of all ranks, with
+ *              `rank` and `size`. Called only by weir_world_create(), a few times, on its thread.
+ *   nothing    ranks as the environment says.
  *
  * With the last three, control messages go over TCP, and on CPUs the data too. On GPUs data goes by
- * NCCL or between GPUs in any case (option comm).
+ * NCCL or directly between GPUs in all cases (option comm).
  *
  * All ranks make a world together, and compile the programs that use it in the same order. A world
  * fails as a whole: when a rank dies, or an operation of one fails, all ranks' runs end with a message
  * that names the rank. Programs of a failed world can only be destroyed; the process goes on, and a
  * new world can be made in it, of the ranks that are left. */
 typedef struct weir_world weir_world;
-/* `all` has room for size * size_bytes, and receives what every rank gave as `mine`, in order.
- * Anything but WEIR_OK is the status of weir_world_create(). */
+/* `all` has room for size * size_bytes and receives the `mine` of every rank, in the order of ranks. A status
+ * other than WEIR_OK becomes that of weir_world_create(). */
 typedef weir_status weir_exchange_fn(void *context, const void *mine, void *all,
                                      size_t size_bytes) WEIR_NOEXCEPT;
 
@@ -219,11 +233,11 @@ typedef struct weir_world_args {
   void *nccl_comm;      /* an ncclComm_t */
   weir_exchange_fn *exchange;
   void *context;
-  int64_t rank, size; /* of the exchange; size 0 where another one knows them */
+  int64_t rank, size; /* with `exchange`; size 0 in all other cases */
 } weir_world_args;
-/* args NULL: from the environment. Waits for all ranks, 60 s at most (WEIR_MPI_START_SECONDS). */
+/* args NULL: as the environment says. Waits for all ranks, 60 s at most (WEIR_MPI_START_SECONDS). */
 weir_status weir_world_create(const weir_world_args *args, weir_world **result);
-/* Accepts NULL. Programs that use the world keep it. For a world of an MPI communicator all ranks
+/* Accepts NULL. Programs that use the world keep it alive. If it was made of an MPI communicator, all ranks
  * must call this. */
 void weir_world_destroy(weir_world *w);
 
@@ -235,32 +249,34 @@ typedef struct weir_world_info {
 } weir_world_info;
 weir_status weir_world_describe(const weir_world *w, weir_world_info *result);
 
-/* Programs compiled with these options run on this world. NULL: the environment's. */
+/* Programs compiled with these options run on this world. NULL: ranks as the environment says. */
 weir_status weir_options_set_world(weir_options *o, const weir_world *w);
 
 /* ---- modules: one or more fusions, parsed or built ---- */
 typedef struct weir_module weir_module;
-typedef struct weir_fusion weir_fusion; /* owned by its module */
+typedef struct weir_fusion weir_fusion; /* owned by its module, and valid as long as that */
 
+/* An empty module, for fusions that are built. */
 weir_status weir_module_create(const weir_allocator *memory, weir_module **result);
-/* Parses, applies the schedules and verifies. `name` is the file's name in messages. */
+/* Parses a text, applies the schedules and verifies. `name` is the file's name in messages. */
 weir_status weir_module_parse(const char *name, const char *text, size_t length,
                               const weir_allocator *memory, weir_module **result);
+/* The same for a file. */
 weir_status weir_module_load(const char *path, const weir_allocator *memory, weir_module **result);
-/* The text of a program, laid out as by `weir fmt`: tokens, comments and lines stay. Freed by
- * weir_string_free(). */
+/* Lays out the text of a program as `weir fmt` does: tokens, comments and lines stay. */
 weir_status weir_format(const char *name, const char *text, size_t length, char **result);
-/* The same for a file; with `write` it is replaced if it changes, and *result may be NULL. */
+/* The same for a file. With `write` the file is replaced if its text changes, and `result` may be NULL. */
 weir_status weir_format_file(const char *path, bool write, char **result);
 void weir_module_destroy(weir_module *m);
 /* The text form; it parses back to the same module. */
 weir_status weir_module_print(const weir_module *m, char **text);
+/* How many fusions and host programs it has. */
 size_t weir_module_count(const weir_module *m);
-/* By position, or by name; name NULL: the first one. */
+/* One of them by position, or by name; name NULL: the first one. */
 weir_status weir_module_at(weir_module *m, size_t i, weir_fusion **result);
 weir_status weir_module_find(weir_module *m, const char *name, weir_fusion **result);
 
-/* Checks every invariant; WEIR_BAD_PROGRAM with all diagnostics when something is wrong. */
+/* Checks every invariant; WEIR_BAD_PROGRAM, with all diagnostics, if something is wrong. */
 weir_status weir_module_verify(weir_module *m);
 
 /* ---- passes ---- */
@@ -270,34 +286,36 @@ typedef struct weir_pass_args {
   const char *print_after; /* "all", "changed", a pass's name, or NULL */
   bool time;               /* add a table of times to the log */
   const char *reproducer;  /* path of the file written when a pass fails; NULL: none */
-  const char *disable;     /* of those passes, leave these out: "cse,free"; NULL: none */
+  const char *disable;     /* passes of the list to leave out: "cse,free"; NULL: none */
   const char *enable;      /* optional passes to run at their place in "default"; NULL: none */
   const char *pipeline;    /* as the option of that name; NULL: auto */
 } weir_pass_args;
-/* Runs passes over every fusion, and those for host programs over every host program; what a fusion is
- * lowered to is listed after it. Verifies after each. *log (may be NULL) receives what print_after
- * and time produced, also when a pass failed; set it to NULL before. */
+/* Runs passes over every fusion, and passes for host programs over every host program, and verifies after
+ * each. The host program of a fusion that is lowered comes after it in the module. `log` may be NULL; *log
+ * receives what print_after and time printed, also if a pass failed: set it to NULL before. */
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
 
-/* The lines of `weir list`. kind: "ops", "passes", "devices", "comms",
- * "machines", "options". */
+/* The lines of `weir list`. kind: "ops", "passes", "devices", "comms", "machines", "options". */
 weir_status weir_list(const char *kind, char **text);
 
-/* What this machine has, one finding at a time: of "cpu" the "instructions" are "avx512". Devices and ways to
- * communicate say which libraries they found and how fast they are; that takes some ms. */
+/* What `weir doctor` prints, one finding at a time: subject "cpu", name "instructions", value "avx512".
+ * Devices and ways to communicate report the libraries that they found and their speed; this takes some
+ * ms. */
 typedef struct weir_finding {
   const char *subject, *name, *value; /* valid during the call */
 } weir_finding;
 typedef void weir_finding_fn(void *context, const weir_finding *finding) WEIR_NOEXCEPT;
 weir_status weir_examine(weir_finding_fn *tell, void *context);
 
-/* How fast a device (options device, comm) is, as the choices of `--pipeline auto` know it: the
- * text of a machine file, with comments that say where its figures come from. They are measured
- * once and kept in the user's cache folder; `measure` renews them. Under an MPI launcher all
- * processes call it, and get the same. */
+/* The machine (of options device and comm) for which `--pipeline auto` chooses: the text of a machine
+ * file, with comments that say where its figures come from. They are measured once and kept in the
+ * user's cache folder; `measure` measures them again. Under a launcher all processes must call it, and
+ * get the same text. */
 weir_status weir_machine(const weir_options *o, bool measure, char **text);
 
-/* ---- building a fusion ---- */
+/* ---- building a fusion ----
+ * In the order of the text: meshes and inputs, operations, returns, then the schedule. What the language
+ * refuses is refused here, with the same messages. */
 typedef struct weir_tensor {
   uint32_t id; /* 0: none */
 } weir_tensor;
@@ -313,7 +331,7 @@ typedef enum weir_arg_kind {
   WEIR_ARG_BOOL,
   WEIR_ARG_DTYPE,
   WEIR_ARG_TEXT, /* an extent expression ("a * b"), a list of them ("[a * b, 4]"), or a choice */
-  WEIR_ARG_INTS,
+  WEIR_ARG_INTS, /* a list of integers, bools (0 or 1) or constant extents */
 } weir_arg_kind;
 
 typedef struct weir_arg {
@@ -323,7 +341,7 @@ typedef struct weir_arg {
   int64_t i; /* INT, BOOL, DTYPE; for INTS the number of them */
   double f;
   const char *text;
-  const int64_t *ints; /* INTS; also serves lists of bools (0 or 1) and of constant extents */
+  const int64_t *ints; /* INTS */
 } weir_arg;
 
 weir_arg weir_arg_tensor(const char *name, weir_tensor t);
@@ -334,29 +352,32 @@ weir_arg weir_arg_dtype(const char *name, weir_dtype value);
 weir_arg weir_arg_text(const char *name, const char *value);
 weir_arg weir_arg_ints(const char *name, const int64_t *values, size_t n);
 
+/* An empty fusion at the end of the module. */
 weir_status weir_fusion_create(weir_module *m, const char *name, weir_fusion **result);
-/* devices NULL: 0, 1, 2, … */
+/* shape: `rank` numbers. devices: as many as their product, row-major; NULL: 0, 1, 2, … */
 weir_status weir_fusion_mesh(weir_fusion *f, const char *name, const int64_t *shape, size_t rank,
                              const int64_t *devices, weir_mesh *result);
-/* Extents as in the language: "32", "t", "?". */
+/* Declares an input. Extents as in the language: "32", "t", "?". */
 weir_status weir_fusion_input(weir_fusion *f, const char *name, weir_dtype dtype,
                               const char *const *extents, size_t rank, weir_tensor *result);
 /* Calls operation `op` ("matmul") and names the result. */
 weir_status weir_fusion_op(weir_fusion *f, const char *name, const char *op, const weir_arg *args,
                            size_t n_args, weir_tensor *result);
-/* The same of an operation with several results ("topk": values and indices): names the first
- * `n_names` of them. Those that are not named are not computed. */
+/* The same for an operation with several results ("topk": values and indices): names the first `n_names` of
+ * them, and `results` receives as many. The others are not computed. */
 weir_status weir_fusion_op_results(weir_fusion *f, const char *const *names, size_t n_names,
                                    const char *op, const weir_arg *args, size_t n_args,
                                    weir_tensor *results);
+/* Makes a tensor the next output. */
 weir_status weir_fusion_return(weir_fusion *f, weir_tensor t);
-/* The tensor or mesh with that name. */
+/* The tensor, or mesh, called `name`. */
 weir_status weir_fusion_tensor(weir_fusion *f, const char *name, weir_tensor *result);
 weir_status weir_fusion_find_mesh(weir_fusion *f, const char *name, weir_mesh *result);
 
 /* ---- scheduling ----
- * As the language's schedule statements; axes are positions in the tensor's loop domain at that
- * point. A factor is given as text: "3", "d", "g.x", "n / 2". */
+ * One function per schedule statement (docs/schedule.md). `axis` is a position in the tensor's loop domain
+ * as the statements before have made it; negative: counted from the end. A factor is text: "3", "d",
+ * "g.x", "n / 2". */
 weir_status weir_schedule_on(weir_fusion *f, weir_tensor t, weir_mesh mesh);
 weir_status weir_schedule_split(weir_fusion *f, weir_tensor t, int64_t axis, const char *factor);
 weir_status weir_schedule_outer_split(weir_fusion *f, weir_tensor t, int64_t axis,
@@ -370,8 +391,9 @@ weir_status weir_schedule_swizzle(weir_fusion *f, weir_tensor t, int64_t axis,
                                   const char *mesh_axis);
 weir_status weir_schedule_rfactor(weir_fusion *f, weir_tensor t, const int64_t *axes, size_t n,
                                   const char *name, weir_tensor *result);
-/* mark: "stream", "stream.ring", "serial", "mesh.x", … */
+/* `t[axis] = mark`: "stream", "stream.ring", "serial", "mesh.x", … */
 weir_status weir_schedule_mark(weir_fusion *f, weir_tensor t, int64_t axis, const char *mark);
+/* memory: "global" or "symmetric". */
 weir_status weir_schedule_memory(weir_fusion *f, weir_tensor t, const char *memory);
 weir_status weir_schedule_allocate(weir_fusion *f, weir_tensor t, const int64_t *order, size_t n);
 weir_status weir_schedule_allocate_as_loop(weir_fusion *f, weir_tensor t);
@@ -381,11 +403,11 @@ weir_status weir_schedule_contiguity(weir_fusion *f, weir_tensor t, const bool *
 typedef struct weir_tensor_info {
   const char *name; /* valid while the fusion lives */
   weir_dtype dtype;
-  size_t rank; /* dimensions in memory */
+  size_t rank; /* dimensions, without reductions */
 } weir_tensor_info;
 
 const char *weir_fusion_name(const weir_fusion *f);
-/* A host program, written by hand or lowered, is handled like a fusion. */
+/* Is it a host program, written by hand or lowered? Those are used like fusions. */
 bool weir_fusion_is_host(const weir_fusion *f);
 size_t weir_fusion_input_count(const weir_fusion *f);
 size_t weir_fusion_output_count(const weir_fusion *f);
@@ -400,76 +422,78 @@ typedef struct weir_shapes weir_shapes; /* values of a fusion's symbolic extents
 
 weir_status weir_shapes_create(weir_fusion *f, weir_shapes **result);
 void weir_shapes_destroy(weir_shapes *s);
-/* "t=6" or "inp=6x32", as on the command line, or several with commas between them: "t=6,n=4". One that is
- * refused binds nothing. */
+/* "t=6" or "inp=6x32", as on the command line, or several with commas between them: "t=6,n=4". If it fails,
+ * no value has changed. */
 weir_status weir_shapes_define(weir_shapes *s, const char *definition);
-/* All extents of an input; `from` names their origin in messages. */
+/* Gives all extents of an input; `from` names their origin in messages ("x.npy"). */
 weir_status weir_shapes_input(weir_shapes *s, weir_tensor input, const int64_t *extents,
                               size_t rank, const char *from);
-/* How many extents of inputs have no value yet. */
+/* How many symbolic extents of inputs have no value yet. */
 size_t weir_shapes_unbound(const weir_shapes *s);
-/* Checks that every extent has a value and that all conditions of the program hold. */
+/* Checks that every extent has a value and that all conditions of the program hold. The object is then
+ * *completed*, which most functions below require. */
 weir_status weir_shapes_complete(weir_shapes *s);
-/* The extents of a tensor; `extents` has room for WEIR_MAX_RANK. Needs a completed object. */
+/* The extents of a tensor; `extents` has room for WEIR_MAX_RANK. Needs completed shapes. */
 weir_status weir_shapes_of(const weir_shapes *s, weir_tensor t, int64_t *extents, size_t *rank);
 
 /* ---- compiling and running ---- */
 typedef struct weir_program weir_program;
 
-/* The host program a fusion is lowered to, as text. style: "weir", which parses back and follows
- * its fusion, or "nvfuser". With the option `explain`, reasons are in it as comments. */
+/* The host program of a fusion, as text. style: "weir", the fusion and then the host program, which parses
+ * back, or "nvfuser". With the option `explain` the text has reasons as comments. `o` NULL: the
+ * defaults, here and in all functions below. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
-/* The same for shapes that are complete: of the programs that `--pipeline auto` chooses from, the
- * one that a run takes with these options (device, comm, machine among them). NULL, or not
- * complete: as weir_lower. */
+/* The same for completed shapes: of the programs among which `--pipeline auto` chooses, the one that a run
+ * with these shapes and options (device, comm, machine and others) takes. `s` NULL or not completed: as
+ * weir_lower(). */
 weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                            const char *style, char **text);
 
-/* A picture of the lowered program, as SVG: meshes, the pieces of tensors that devices hold, and
- * the host program with a lane for each stream and for communications. `s`, which may be NULL, has
- * the extents: without all of them tensors are left out. */
+/* A picture of the lowered program, as SVG: meshes, the pieces of tensors that devices hold, and the host
+ * program with a lane for each stream and one for communications. If `s` is NULL or not completed,
+ * tensors are left out. */
 weir_status weir_draw(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                       char **text);
-/* Writes a text to a file: all of it, or the file stays as it was. */
+/* Writes a text to a file. If that fails, the file stays as it was. */
 weir_status weir_text_write(const char *text, const char *path);
 
-/* Where things come from: for each name, of a tensor of the fusion, of one of its host program or
- * of a communication (as weir_lower writes them), where it lies and why, down to the lines of the
- * program, and what its communications cost. `s`, which may be NULL and need not be complete, gives
- * extents for numbers; if it is complete, the program is the one that a run takes. A name that is
- * not known is WEIR_BAD_USAGE. */
+/* Explains names: of tensors of the fusion, of tensors of its host program, or of communications (as
+ * weir_lower() writes them). For each: where its data is and why, down to lines of the program, and what
+ * its communications cost. `s` gives extents for the numbers; it may be NULL, or not completed. If it is
+ * completed, the program is the one that a run takes. An unknown name is WEIR_BAD_USAGE. */
 weir_status weir_why(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                      const char *const *names, size_t n_names, char **text);
 
-/* Compiles a fusion, or takes a host program as it is. The program keeps what it needs; the module may
- * be destroyed. It reads the options that `run` has on the command line, except those about files, values and
- * reports. NULL: the defaults. */
+/* Compiles a fusion, or a host program as it is. The program copies what it needs: the module and the
+ * options may be destroyed. Of the options it reads those that `weir run` has, except those about files,
+ * values and reports. */
 weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir_allocator *memory,
                          weir_program **result);
+/* Waits for runs that were begun. */
 void weir_program_destroy(weir_program *p);
 
-/* What ran when in a run: filled when it is passed to weir_run(). Read and write it while the
- * program lives. */
+/* Records what ran when: weir_run() fills the profile that it is given, which can be used again and again. Its
+ * functions need the program that was run to be alive. */
 typedef struct weir_profile weir_profile;
 
 typedef struct weir_stats {
   size_t struct_size;
   int64_t launches, waits;
-  int64_t wall_ns;    /* of the whole run */
-  int64_t host_ns;    /* spent issuing instructions */
-  int64_t task_ns;    /* of all tasks, one after the other */
-  int64_t compute_ns; /* at least one task ran */
-  int64_t overlap_ns; /* two or more tasks ran at once */
-  int64_t pool_bytes; /* of the plan's own memory */
-  int64_t peak_bytes; /* of its buffers alive at once */
-  double flops, bytes;
-  int64_t posts, joins;
-  int64_t comm_ns;   /* at least one communication was under way */
-  int64_t both_ns;   /* and a task of the same device ran: overlap, of the device with most of it */
+  int64_t wall_ns;      /* of the whole run */
+  int64_t host_ns;      /* spent issuing instructions */
+  int64_t task_ns;      /* the sum over all tasks */
+  int64_t compute_ns;   /* the time in which at least one task ran */
+  int64_t overlap_ns;   /* two or more tasks ran at once */
+  int64_t pool_bytes;   /* of the plan's own memory */
+  int64_t peak_bytes;   /* the most that its buffers in use at once took */
+  double flops, bytes;  /* computed and moved by tasks */
+  int64_t posts, joins; /* of communications: begun; waited for by a stream */
+  int64_t comm_ns;      /* at least one communication was under way */
+  int64_t both_ns; /* of it, a task of the same device ran too: overlap; of the device with most */
   double sent_bytes; /* to other devices */
 } weir_stats;
 
-/* The part of one device of this process. */
+/* The same for one device of this process. */
 typedef struct weir_rank_stats {
   size_t struct_size;
   int64_t device;
@@ -483,111 +507,109 @@ void weir_profile_destroy(weir_profile *p);
 /* False when the run was not on a device (the reference evaluator keeps no profile). */
 bool weir_profile_filled(const weir_profile *p);
 weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats);
-/* Devices of this process that the run was on, and what each of them did. */
+/* How many devices of this process the run was on; the statistics of the i-th of them. */
 size_t weir_profile_ranks(const weir_profile *p);
 weir_status weir_profile_rank_stats(const weir_profile *p, size_t i, weir_rank_stats *stats);
 
-/* Of a run on a virtual clock (device sim), whose `wall_ns` is the simulated time: the tasks that make
- * up its length. Each started when the one before it ended, the first when the host issued it.
- * There are none where the host's issuing takes longer than all tasks, and on other devices. */
+/* The critical path of a run on a virtual clock (device sim), whose `wall_ns` is the simulated time: the tasks
+ * that determine it. Each started when the one before it ended, the first when the host issued it. There
+ * are none on other devices, and if the time is that of issuing on the host. */
 typedef struct weir_path_step {
   size_t struct_size;
   int64_t instr;            /* number in the plan */
   int64_t stream;           /* worker stream, or -1: the one the program was called on */
   int64_t start_ns, end_ns; /* from the run's start */
-  char text[120];           /* "y$1 <- exp(x$1)", cut off where it is longer */
+  char text[120];           /* "y$1 <- exp(x$1)", cut off if it is longer */
 } weir_path_step;
 size_t weir_profile_path_count(const weir_profile *p);
 weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_step *step);
 
-/* A trace by the ending of the path: .json for Perfetto and Chrome, .html one self-contained page,
- * .svg a picture. */
+/* Writes a trace in the format that the ending of the path names: .json for Perfetto and Chrome, .html for a
+ * self-contained page, .svg for a picture. */
 weir_status weir_profile_write(const weir_profile *p, const char *title, const char *path);
 /* The same of one device of this process: the i-th of weir_profile_ranks(). */
 weir_status weir_profile_write_rank(const weir_profile *p, size_t i, const char *title,
                                     const char *path);
-/* All processes of a program call it, each with the profile of the same run: that of rank 0 then
- * has the devices of all of them. Its statistics stay those of rank 0. Clocks of different machines
- * are compared; times of one machine are exact. */
+/* Called by all processes of a program, each with its profile of the same run: that of rank 0 then has the
+ * devices of all of them; its statistics stay those of rank 0. Times of processes on one machine fit
+ * exactly; clocks of different machines are compared. */
 weir_status weir_profile_gather(const weir_program *p, weir_profile *profile);
-/* One self-contained page of traces that were written as JSON, for instance one per process of a run. */
+/* Writes one self-contained page of several traces, given as JSON text: of the processes of a run, say. */
 weir_status weir_trace_page(const char *const *traces, size_t n, const char *title,
                             const char *path);
 
-/* The least time in which the devices of a machine (option machine) could do what a program asks for, and
- * what the simulator predicts for the program as it would run. Seconds. */
+/* The least time in which the devices of a machine (option machine) could do the work of a program, and the
+ * time that the simulator predicts for the program as it would run. In seconds. */
 typedef struct weir_bound {
   size_t struct_size;
-  double bound_s; /* the largest of these, each of the device for which it is largest: */
+  double bound_s; /* the largest of the next five, each of the device for which it is largest */
   double compute_s, memory_s, receive_s, send_s, chain_s;
   double predicted_s;
-  int64_t device; /* that ends last; what its time is: */
+  int64_t device; /* the one that ends last; the next three add up to its time */
   double computing_s, exposed_s, idle_s;
-  const char *
-      program; /* what is predicted: "marked", or the optional pass that makes the variant ("unstream") */
+  /* The variant that is predicted: "marked", or the optional pass that makes it ("unstream"). */
+  const char *program;
 } weir_bound;
-/* Of each communication that the device waits for with nothing to compute: where it comes from. */
+/* Called for each communication that this device waits for with nothing to compute: `place` is "file:12". */
 typedef void (*weir_bound_tell)(void *context, const char *place, const char *text,
                                 double exposed_s) WEIR_NOEXCEPT;
-/* On the machine that the option machine names, or that the device is (weir_machine()). Under an
- * MPI launcher all processes call it. `tell` may be NULL. */
+/* For completed shapes, on the machine of the option machine; without it on that of weir_machine(). Under a
+ * launcher all processes must call it. `tell` may be NULL. */
 weir_status weir_program_bound(weir_program *p, const weir_shapes *s, weir_bound *result,
                                weir_bound_tell tell, void *context);
 
-/* Binds the program to the shapes and proves that its plan has no race, no use of memory before it is
- * allocated or written or after it is freed, and that every stream is joined. WEIR_CHECK_FAILED with
- * all findings otherwise. *report (may be NULL) lists waits that could be left out. */
+/* Binds the program to completed shapes and proves, for all devices: no race; no use of memory before it is
+ * allocated or written, or after it is freed; every stream is joined; communications match, and none
+ * waits for ever. If not, WEIR_CHECK_FAILED with all findings. `report` may be NULL; *report is a summary,
+ * and lists waits that could be left out. */
 weir_status weir_program_check(const weir_program *p, const weir_shapes *s, char **report);
-/* Does all that a run with these shapes needs and that depends on nothing else: binds the program,
- * compiles and loads its kernels, allocates its memory. Such a run then only issues, but on a GPU
- * the first one with arrays that are not there allocates memory for those. If the program has
- * several processes, all of them call this. For the reference evaluator it does nothing. */
+/* Prepares runs with completed shapes: binds the program, compiles and loads its kernels, allocates its
+ * memory. A run then only issues work; on a GPU, the first run with arrays that are elsewhere also
+ * allocates memory for copies. If the program has several processes, all of them must call this. The
+ * reference evaluator needs no preparation. */
 weir_status weir_program_prepare(const weir_program *p, const weir_shapes *s);
-/* Waits for runs on the caller's streams that may find something wrong (indexes, positions or
- * lengths out of range), and fails with what they, or launches of a captured graph that are over,
- * have found. Without it the next run of the program does. */
+/* Waits for runs on the caller's streams that may still fail (indexes, positions or lengths out of range), and
+ * returns their error, or that of finished launches of a captured graph. If this is not called, the next
+ * run of the program returns it. */
 weir_status weir_program_settle(const weir_program *p);
-/* The rank of this process if a launcher started it, of MPI or torchrun, else -1. Unless --comm is
- * inproc each process then runs one device: weir_run() takes whole inputs on all of them, and whole
- * outputs come together on rank 0. On other ranks that device's part of an output is written: all
- * of it where the output is replicated, nothing where the device has none of it. */
+/* The rank of this process if MPI or torchrun started it, else -1. Unless the option comm is "inproc", each
+ * such process then runs one device. weir_run() takes whole inputs in every process. On rank 0 it writes
+ * whole outputs; on other ranks only the part of an output that the device holds: all of it if the output
+ * is replicated, nothing if the device has none of it. */
 int64_t weir_launch_rank(void);
-/* "cpu", "sim", …, or "ref" when the reference evaluator executes it. */
+/* The device that runs the program: "cpu", "sim", …; "ref" is the reference evaluator. */
 const char *weir_program_device(const weir_program *p);
-/* Notes about the program as it ran last, or was checked: that streams which it marks are not used,
- * with the times predicted with and without them; marks that made no loop; movements of many bytes
- * that another mark would avoid. Several lines are separated by newlines. NULL: there are none. The
- * string is freed with weir_string_free(). */
+/* Notes about the program as it last ran or was checked, one per line: marked streams that are not used, with
+ * the times predicted with and without them; marks that made no loop; movements of many bytes that
+ * another mark would avoid. *note NULL: there are none. */
 weir_status weir_program_note(const weir_program *p, char **note);
 
-/* What a program on a device has done so far. New extents are bound; other values, seeds and addresses
- * are not. */
+/* What a program on a device has done so far. It is bound anew for new extents, not for new values, seeds or
+ * addresses. */
 typedef struct weir_counts {
   size_t struct_size;
   int64_t runs;
-  int64_t bindings; /* of the program to extents */
-  int64_t loads;    /* of what was bound, on the device: memory, kernels */
-  int64_t in_place; /* donated inputs that were overwritten where they are */
-  int64_t copied;   /* donated inputs whose new value was computed elsewhere and copied */
-  int64_t proofs;   /* of what was bound, before its first run (option prove) */
-  int64_t plans,
-      plan_bytes;  /* that are kept now; the bytes of buffers count where plans do not share them */
-  int64_t evicted; /* plans that were dropped to make room for others */
-  int64_t allocations; /* from the program's allocator */
+  int64_t bindings;          /* of the program to extents: plans made */
+  int64_t loads;             /* of plans on the device: memory, kernels */
+  int64_t in_place;          /* donated inputs that were overwritten where they are */
+  int64_t copied;            /* donated inputs whose new value was computed elsewhere and copied */
+  int64_t proofs;            /* of plans before their first run (option prove) */
+  int64_t plans, plan_bytes; /* kept now; buffers count unless plans share them */
+  int64_t evicted;           /* plans that were dropped to make room for others */
+  int64_t allocations;       /* from the program's allocator */
 } weir_counts;
 weir_status weir_program_counts(const weir_program *p, weir_counts *result);
 
-/* For an extent with a capacity (`extent s <= 8192`): the smallest bucket that holds `length`
- * positions. Buckets are 64, 128, 256, … and the capacity. A length that is over the capacity is
- * refused. Inputs whose extent is a bucket, with the length as an input without dimensions, bind
- * the program once per bucket (docs/api.md). */
+/* For an extent with a capacity (`extent s <= 8192`): the smallest bucket of at least `length`. Buckets are
+ * 64, 128, 256, … and the capacity; a length over the capacity is refused. If inputs have the bucket as
+ * their extent, and the length is an input without dimensions, the program is bound once per bucket
+ * (docs/api.md). */
 weir_status weir_program_bucket(const weir_program *p, const char *extent, int64_t length,
                                 int64_t *bucket);
 
-/* The buffers of a program bound to completed shapes, on the device that needs most for them: one
- * pool, in which buffers share bytes that are not in use at the same time. `text` (may be NULL) is
- * freed with weir_string_free(): which values are in use where most are, with their lines and
- * bytes. Nothing is run. */
+/* The memory that a program with completed shapes needs for its buffers, on the device that needs most: one
+ * pool, in which buffers that are not in use at the same time share bytes. `text` may be NULL; *text lists
+ * the values in use at the peak, with their lines and bytes. Nothing is run. */
 typedef struct weir_memory {
   size_t struct_size;
   int64_t device;
@@ -597,15 +619,14 @@ typedef struct weir_memory {
 weir_status weir_program_memory(const weir_program *p, const weir_shapes *s, weir_memory *result,
                                 char **text);
 
-/* Whether a run with these completed shapes computes output `output` in the memory of input
- * `input`, should that be donated. *why is then NULL; otherwise it says what is in the way, and is
- * freed with weir_string_free(). */
+/* If input `input` is donated to output `output`, does a run with these completed shapes compute the output in
+ * the input's memory? Then *why is NULL; if not, it says what prevents it. */
 weir_status weir_program_donation(const weir_program *p, const weir_shapes *s, size_t input,
                                   size_t output, char **why);
 
 /* ---- parts of tensors, per device ----
- * A program on several devices can be given, and return, the parts that the devices of this process hold
- * in place of whole tensors. */
+ * Instead of whole tensors, a program on several devices can take and return the parts that the devices of
+ * this process hold. */
 typedef struct weir_devices {
   size_t struct_size;
   int64_t first, count; /* of this process: first, first + 1, … */
@@ -615,31 +636,31 @@ weir_status weir_program_devices(const weir_program *p, weir_devices *result);
 
 typedef enum weir_side { WEIR_INPUT, WEIR_OUTPUT } weir_side;
 
-/* What a device holds of an input or output: a box in the whole tensor, or, `scattered`, positions in
- * order that are no single range of each dimension (every n-th of them, say); `begin` is then the first. */
+/* The part of an input or output that a device holds: a box in the whole tensor; or, if `scattered`, positions
+ * that are not one range of each dimension (every n-th of them, say), in order, the first at `begin`. */
 typedef struct weir_shard {
   size_t struct_size;
-  bool present; /* false: the device is not in the tensor's mesh, and nothing below counts */
+  bool present; /* false: the device is not in the tensor's mesh; the fields below mean nothing */
   size_t rank;
   int64_t begin[WEIR_MAX_RANK], extents[WEIR_MAX_RANK], whole[WEIR_MAX_RANK];
-  int64_t owner; /* of the devices that hold the same part, the one that represents them */
+  int64_t owner; /* one of the devices that hold this same part, the same for all of them */
   bool scattered;
 } weir_shard;
-/* Of the i-th input or output, for completed shapes, or for shapes in which all extents of inputs
- * that its own depend on are known. Not for the reference evaluator. */
+/* For the i-th input or output. The shapes need not be completed if they have values for all extents that its
+ * own depend on. Not for the reference evaluator. */
 weir_status weir_program_shard(const weir_program *p, const weir_shapes *s, weir_side side,
                                size_t i, int64_t device, weir_shard *result);
-/* Compares what devices hold of the same part of a tensor, an error if they differ, and, if asked for,
- * puts the whole together: in `whole`, on rank 0 (others pass NULL). `shards`: one per device of this
- * process, NULL where it holds none. All processes call it alike. */
+/* Compares the copies of parts that several devices hold; WEIR_CHECK_FAILED if they differ. With
+ * `assemble_whole` it also assembles the whole tensor, in `whole` on rank 0 (others pass NULL). `shards`:
+ * one per device of this process, NULL if it holds none. All processes must call it alike. */
 weir_status weir_program_join(const weir_program *p, const weir_shapes *s, weir_side side, size_t i,
                               const weir_dl_tensor *const *shards, bool assemble_whole,
                               const weir_dl_tensor *whole);
-/* All processes of a program call it; each gives its status so far, and if it failed why. WEIR_OK if all
- * are; otherwise the status of the first that is not, with its message, on all of them. */
+/* Called by all processes of a program, each with its status so far, and a message if that is a failure.
+ * Returns WEIR_OK on all if all were OK; if not, the status and message of the first rank that was not. */
 weir_status weir_program_agree(const weir_program *p, weir_status mine, const char *message);
-/* Between two calls this process does something, and other ranks that wait for it should not give up.
- * While a call computes they do not in any case. */
+/* Tells other ranks that this process is busy between two calls, so that they do not give up waiting for it.
+ * During a call that is not needed. */
 void weir_program_busy(const weir_program *p, bool busy);
 
 /* Caller-owned memory in, caller-owned memory out. Shapes come from the inputs. `outputs` are dense
