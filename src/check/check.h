@@ -21,7 +21,7 @@
  * that would take too long, the answer is conservative and the finding says `may`. docs/checker.md has
  * definitions, limits and costs.
  *
- * A plan with loops is judged as if it were unrolled. What is found, if anything, is of the unrolled plan
+ * A plan with loops is judged as if it were unrolled. Findings name instructions of the unrolled plan
  * (loops.c).
  *
  * check_world() does this for the plans of all devices, and proves that their communications fit
@@ -52,14 +52,13 @@ typedef struct check_finding {
   uint32_t a, b;   /* instructions, or CHECK_NONE; one alone is b, of UNJOINED a */
   uint32_t buffer; /* that b accesses (LAYOUT: the second buffer; OUTPUT_UNWRITTEN: the output) */
   uint32_t other;  /* that a accesses (LAYOUT: the first buffer), or CHECK_NONE */
-  uint32_t view_a, view_b; /* the accesses, or CHECK_NONE */
-  int64_t begin_bytes,
-      end_bytes; /* where, counted from the start of `buffer`; the hull if strided */
-  bool may;      /* the bytes were too many to compare exactly */
+  uint32_t view_a, view_b;        /* the accesses, or CHECK_NONE */
+  int64_t begin_bytes, end_bytes; /* from the start of `buffer`; the hull if strided */
+  bool may;                       /* the bytes were too many to compare exactly */
 } check_finding;
 
-/* What an RT_WAIT is good for. A wait is redundant when the plan without it still passes. Each wait is
- * judged with all others in place: of two that do the same, both are redundant, until one is removed. */
+/* Is an RT_WAIT needed? It is redundant if the plan without it still passes. Each wait is judged with all others
+ * in place: of two that order the same, both are redundant until one is removed. */
 typedef enum check_verdict {
   CHECK_WAIT_NEEDED,     /* without it task b is not ordered after task a */
   CHECK_WAIT_IMPLIED,    /* redundant: what it waits for is ordered already */
@@ -84,17 +83,17 @@ typedef struct check_options {
   /* The plan represents all ranks, which are alike: every member of a collective may be its root. What a root
    * receives counts as written when each member was it once. */
   bool any_root;
-  bool trusted; /* plans that have passed (rt_plan.passed) are not looked at again by themselves */
+  bool trusted; /* plans that have passed (rt_plan.passed) are not checked again one by one */
 } check_options;
 
 typedef struct check_report {
   arena memory;
   const rt_plan *plan;              /* must outlive the report for its text */
-  rt_plan *unrolled;                /* `plan`, where it is not the one that was given; or NULL */
+  rt_plan *unrolled;                /* `plan`, if it is an unrolled copy; else NULL */
   uint32_t rank;                    /* the device, for the text, or CHECK_NONE: there is only one */
   VEC(check_finding) findings;      /* those kept */
-  uint64_t n_found;                 /* in all; 0: the plan passes */
-  uint64_t count[CHECK_KIND_COUNT]; /* in all, by kind */
+  uint64_t n_found;                 /* findings, also those not kept; 0: the plan passes */
+  uint64_t count[CHECK_KIND_COUNT]; /* the same by kind */
   VEC(check_wait) waits;            /* every RT_WAIT, in plan order */
   uint32_t n_redundant, n_unexamined;
 } check_report;
@@ -104,26 +103,25 @@ NODISCARD status check_plan(const rt_plan *plan, const check_options *options,
                             check_report *report);
 void check_report_destroy(check_report *report); /* accepts a zeroed report */
 
-/* Whether the plan without the RT_WAIT or RT_JOIN `instr` fails: the definition, applied by
- * checking that plan. check_plan() finds the same for all waits of a passing plan at once. */
+/* Does the plan without the RT_WAIT or RT_JOIN `instr` fail? Found by checking that plan, as the definition says;
+ * check_plan() finds the same for all waits of a passing plan at once. */
 NODISCARD status check_wait_is_needed(const rt_plan *plan, uint32_t instr,
                                       const check_options *options, bool *needed);
 
-/* Takes out as many redundant waits as can go together; the plan still passes, and each wait that is
- * left is needed (but for very long plans, where judging the last ones may take too long). Joins of
- * communications stay. Does nothing to a plan that does not pass, nor to one of several ranks. */
+/* Removes as many redundant waits as can go together. The plan still passes, and each wait left is needed (except
+ * in very long plans, where judging the last ones may take too long). Joins of communications stay. Does
+ * nothing to a plan that does not pass, or that is of several ranks. */
 NODISCARD status check_prune_waits(rt_plan *plan, const allocator *memory, uint32_t *removed);
-/* The same of a plan that represents all ranks (any_root): waits stay that some rank needs. */
+/* The same for a plan that represents all ranks (any_root): a wait stays if some rank needs it. */
 NODISCARD status check_prune_alike(rt_plan *plan, const allocator *memory, uint32_t *removed);
-/* The same without looking at it: as they were taken out of `like`, another rank's plan of the same
- * program, if ranks are alike and have no roots: what they must wait for is the same then. False:
- * the plan must be looked at. */
+/* The same without a check, for ranks that are alike and have no roots: removes the waits that were removed from
+ * `like`, another rank's plan of the same program. False: that does not apply. */
 bool check_prune_like(rt_plan *plan, const rt_plan *like);
 
 /* ---- donated memory ---- */
 typedef struct check_alias_result {
   bool safe;
-  char why[200]; /* not */
+  char why[200]; /* why not, if it is not safe */
 } check_alias_result;
 
 /* May output slot `output` have the memory of input slot `input`? Every read of the input must come
@@ -133,9 +131,9 @@ NODISCARD status check_alias(const rt_plan *plan, uint32_t input, uint32_t outpu
                              const allocator *memory, check_alias_result *result);
 
 /* ---- several devices ---- */
-/* Two ranks that do not meet. MISMATCH: `a` and `b` are the posts at the same position. ABSENT:
- * rank_b has no post to meet `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops
- * [first, first + n) are a cycle; `a` and `b` are where two of its ranks wait for others. */
+/* A finding about two ranks. MISMATCH: `a` and `b` are posts at the same position that differ. ABSENT: rank_b has no
+ * post that matches `a`; b is its last one with the same peers, or CHECK_NONE. DEADLOCK: stops
+ * [first, first + n) are a cycle of waits; `a` and `b` are where two of its ranks wait. */
 typedef struct check_meeting {
   check_kind kind;
   uint32_t rank_a, a, rank_b, b; /* instructions of the ranks' plans */
@@ -155,27 +153,26 @@ typedef struct check_world_report {
   const uint32_t *times; /* by plan, of several kinds: how many ranks it represents; else NULL */
   const rt_plan *const *plans; /* must outlive the report for its text */
   rt_plan *unrolled;           /* those among them that it made itself; NULL: none */
-  check_report *ranks;         /* what is wrong with each plan by itself */
+  check_report *ranks;         /* the findings about each plan alone */
   VEC(check_meeting) meetings; /* those kept */
   VEC(check_stop) stops;
   uint64_t n_found;                 /* in all, of all ranks; 0: the program passes */
   uint64_t count[CHECK_KIND_COUNT]; /* of meetings */
-  uint64_t n_met;                   /* collectives and messages that fit */
+  uint64_t n_met;                   /* collectives and messages that match */
 } check_world_report;
 
-/* The plans of ranks 0 … n - 1, checked one by one and together. Communications are matched if no plan
- * breaks the rules of posts, and deadlocks are looked for if they all match. */
+/* Checks the plans of ranks 0 … n - 1, each alone and all together. Communications are matched if no plan breaks
+ * the rules of posts; deadlocks are looked for if all communications match. */
 NODISCARD status check_world(const rt_plan *const *plans, uint32_t n, const check_options *options,
                              check_world_report *report);
-/* The same of n ranks that are all alike (plan->alike), by the plan of one of them: at a cost that
- * does not depend on n. A meeting that is found is one of each rank (docs/scale.md). Where
- * collectives have roots, what it finds in the plan itself may be no fault of any rank; that it
- * finds nothing is as true as always. */
+/* The same for n ranks that are all alike (plan->alike), by the plan of one of them; the cost does not depend on
+ * n. A finding about a pair of ranks is one for every rank (docs/scale.md). If collectives have roots, a
+ * finding in the plan alone may be false; finding nothing is a proof all the same. */
 NODISCARD status check_alike(const rt_plan *plan, uint32_t n, const check_options *options,
                              check_world_report *report);
-/* The same of n ranks of a few kinds, by a plan of each (plan->kin); plans[k] represents times[k]
- * ranks. They must post and wait alike: *known is false if not, and if anything is found. There is
- * no report then: all ranks are to be checked. (kin.c) */
+/* The same for n ranks of a few kinds, by a plan of each kind (plan->kin); plans[k] represents times[k] ranks. All
+ * kinds must post and wait alike. If they do not, or if anything is found, *known is false and there is no
+ * report: all ranks must be checked. (kin.c) */
 NODISCARD status check_kin(const rt_plan *const *plans, const uint32_t *times, uint32_t n_plans,
                            uint32_t n, const check_options *options, bool *known,
                            check_world_report *report);
@@ -188,7 +185,7 @@ const char *check_kind_name(check_kind kind);
 void check_waits_text(const check_report *report, strbuf *out);
 /* All of it, and a line with the totals. */
 void check_report_text(const check_report *report, strbuf *out);
-/* The same of several ranks; what several of them have in common is said once. */
+/* The same for several ranks; what several of them have in common is written once. */
 void check_world_text(const check_world_report *report, strbuf *out);
 /* Where the instruction is in the host program's text; false: not known. */
 bool check_instr_place(const rt_plan *plan, uint32_t instr, arena *memory, const char **file,

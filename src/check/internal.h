@@ -78,8 +78,8 @@ typedef struct check_step {
   uint32_t line;
   uint32_t other; /* WAIT: what the line waits for. ACCESS: the line that accesses are made by */
   check_step_kind kind;
-  bool fixed;    /* no RT_WAIT: it never goes */
-  bool by_waits; /* ACCESS of a lane: that the one before it has ended must stay so */
+  bool fixed;    /* it is no RT_WAIT, and cannot be removed */
+  bool by_waits; /* ACCESS of a lane: waits must keep it after the end of the one before it */
 } check_step;
 
 /* ---- tree.c ---- */
@@ -175,7 +175,7 @@ typedef struct check_analysis {
   const rt_plan *plan;
   check_options options;
   uint32_t skip;       /* a wait or join to leave out, or CHECK_NONE */
-  const bool *dropped; /* by step: waits that are as if they were not there; NULL: none */
+  const bool *dropped; /* by step: waits to ignore; NULL: none */
   arena *scratch;
   check_report *report;
 
@@ -201,9 +201,9 @@ typedef struct check_analysis {
 } check_analysis;
 
 /* ---- check.c ---- */
-/* Of which nothing is known: that of a plan that passes. */
+/* An empty report, as that of a plan that passes. */
 check_report check_report_new(const rt_plan *plan, const allocator *memory);
-/* Analyses the plan but for its waits, and hands over what was found. */
+/* Analyses the plan, but does not judge its waits; then() gets the analysis. */
 NODISCARD status check_analyse(const rt_plan *plan, const check_options *options,
                                void (*then)(check_analysis *c, void *context), void *context);
 
@@ -213,7 +213,7 @@ NODISCARD status check_looped(const rt_plan *plan, const check_options *options,
                               check_report *report);
 NODISCARD status check_prune_looped(rt_plan *plan, bool any_root, const allocator *memory,
                                     uint32_t *removed);
-/* The short plan (rt_plan_shorten), where it proves the plan if it passes; NULL: it does not.
+/* The short plan (rt_plan_shorten), if its passing proves that the plan passes; NULL: it would not.
  * `examined` is the plan, with the buffers that its views are in. */
 NODISCARD status check_shorten(const rt_plan *plan, const rt_plan *examined,
                                const allocator *memory, rt_plan **shortened, const uint32_t **from);
@@ -232,7 +232,7 @@ bool check_footprints_meet(const check_analysis *c, uint32_t view_a, uint32_t vi
 rt_comm_request check_request(const rt_plan *plan, const rt_post *post);
 /* Whether the post keeps to the rules; `why` is valid until the next call. */
 bool check_post_fits(const rt_plan *plan, const rt_post *post, const char **why);
-/* Teams by content, from 0. */
+/* Numbers for teams, from 0; equal teams have the same number. */
 typedef struct check_teams {
   arena *memory;
   table index;
@@ -244,7 +244,7 @@ void check_teams_init(check_teams *t, arena *memory);
 uint32_t check_team_of(check_teams *t, const rt_post *post);
 void check_posts(check_analysis *c);
 
-/* ---- match.c: whose posts meet ----
+/* ---- match.c: which posts are matched ----
  * A channel is a team, with a list per member, or a sender (member 0) and a receiver (member 1). The
  * k-th posts of all members are one meeting. */
 typedef VEC(uint32_t) check_turns; /* RT_POSTs of a rank's plan, in order */
@@ -253,8 +253,7 @@ typedef struct check_channel {
   uint32_t n;
   uint32_t *ranks; /* by member */
   check_turns *turns;
-  uint32_t
-      step; /* of a pair of ranks that are alike: how far it is from sender to receiver (alike.c) */
+  uint32_t step;          /* of a pair of alike ranks: the step from sender to receiver (alike.c) */
   uint32_t times;         /* how many such channels there are: 1, unless ranks are alike */
   uint32_t first_meeting; /* number of the first; one per turn */
 } check_channel;
@@ -282,7 +281,8 @@ typedef struct check_match {
   uint32_t **first_part;            /* by rank and post: number + 1 in `parts`; 0: none */
   uint32_t *channel_of;             /* by meeting */
   const check_stretches *stretches; /* NULL: no message has a peer that moves */
-  /* Some meet in different loops, or in and outside of one: the plans must be unrolled (docs/scale.md). */
+  /* Some posts are matched across different loops, or with posts outside of loops: the plans must be unrolled
+   * (docs/scale.md). */
   bool uneven;
 } check_match;
 
@@ -299,7 +299,7 @@ static inline const rt_plan *check_plan_of(const check_world_report *r, uint32_t
 
 /* ---- alike.c: steps from rank to rank in a mesh, as positions in it ---- */
 void check_alike_begin(check_match *m);
-/* From one rank to another; and where a step leads to, forward or back. */
+/* The step from one rank to another; the rank that a step leads to, forward or back. */
 uint32_t check_step_between(const check_match *m, uint32_t from, uint32_t to);
 uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, bool back);
 
@@ -307,8 +307,8 @@ uint32_t check_step_from(const check_match *m, uint32_t rank, uint32_t step, boo
 bool check_same_posts(const check_match *m, const rt_plan *a, const rt_plan *b);
 
 /* ---- peers.c ----
- * Messages whose peers move, and those of the same instructions on other ranks, are in no channel: here it is shown that
- * they meet. If that cannot be shown, `uneven` is set. */
+ * Messages whose peers move with a loop, and messages of the same instructions on other ranks, are in no channel. This
+ * file proves that they match. If it cannot, `uneven` is set. */
 void check_find_stretches(check_match *m);
 bool check_is_in_stretch(const check_match *m, const rt_plan *plan, uint32_t instr);
 
@@ -320,7 +320,7 @@ void check_deadlock(check_match *m);
 
 /* ---- report.c, for report_ranks.c ---- */
 void check_add_instr(const check_report *report, uint32_t instr, strbuf *out);
-/* "checked 3 streams": the noun in its number. */
+/* "checked 3 streams": the noun in singular or plural. */
 void check_add_count(strbuf *out, const char *before, uint64_t n, const char *noun);
 bool check_add_place(const rt_plan *plan, uint32_t instr, strbuf *out);
 /* "FILE:LINE:COL: error: …" and what to do about it; lines end in '\n'. `who` names the ranks that it is

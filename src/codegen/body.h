@@ -1,14 +1,13 @@
 /* Bodies: several operations as one kernel.
  *
  * A body is a list of *nodes* over one space of positions. A node has one value at each position; its
- * operands are earlier nodes. Operations that only look at their operand differently (permutes, slices,
- * broadcasts, …) are gone: a load says, per dimension of the space, how far it walks, and what cannot be
- * said so (reshapes that mix dimensions, indexes from memory) are integer nodes that a load adds to its
- * place. device/cuda/lower*.c makes bodies.
+ * operands are earlier nodes. There are no nodes for permutes, slices, broadcasts and other views: a load
+ * has a stride for each dimension of the space. Places that strides cannot express (reshapes that mix
+ * dimensions, indexes from memory) are integer nodes, which a load adds to its address. device/cuda/lower*.c makes bodies.
  *
  * The forms, each a writer of its own (docs/codegen.md has the table by which one is chosen):
  *
- *   map       no folds: every position for itself                                      body_map.c
+ *   map       no folds: each position independently                                    body_map.c
  *   rows      folds along the row dimensions, which are dense; the row stays on chip, or is read again
  *             in each pass                                                             body_rows.c
  *   columns   folds along the other dimensions: partial results, then a second launch  body_columns.c */
@@ -18,36 +17,30 @@
 #include "base/vec.h"
 #include "codegen/codegen.h"
 
-enum {
-  CG_MAX_NODES = 600,
-  CG_MAX_LOADS = 40, /* and coordinates: what walks through the space */
-  CG_MAX_OUTPUTS = 16,
-  CG_MAX_TERMS = 6,
-  CG_NO_NODE = UINT32_MAX
-};
+enum { CG_MAX_NODES = 600, CG_MAX_OUTPUTS = 16, CG_MAX_TERMS = 6, CG_NO_NODE = UINT32_MAX };
 
 typedef enum cg_node_kind {
   CG_NODE_CONSTANT, /* `number`, an f64 or i64 */
   CG_NODE_KEY, /* of stream `number` of random numbers, by the seed of the run; for IR_OP_UNIFORM alone */
   CG_NODE_LOAD, /* the element of `view` at this position, + terms; 0 where the guard is false */
-  CG_NODE_AT,   /* the number first + what `view` walks to this position + terms; no memory */
-  CG_NODE_DIV,  /* operand 0, an index >= 0, divided by n */
+  CG_NODE_AT, /* the number first + the offset of `view` at this position + terms; reads no memory */
+  CG_NODE_DIV, /* operand 0, an index >= 0, divided by n */
   CG_NODE_MOD,
-  CG_NODE_INSIDE, /* operand 0 as an index; out of 0 … n - 1 it is an error, and 0 */
+  CG_NODE_INSIDE, /* operand 0 as an index; outside of 0 … n - 1 it reports an error and is 0 */
   CG_NODE_RANGE,  /* low <= operand 0 < high */
-  CG_NODE_BOTH,   /* of two truths */
+  CG_NODE_BOTH,   /* operands 0 and 1, two bools, are both true */
   CG_NODE_CHOOSE, /* operand 0 ? operand 1 : operand 2, of one dtype */
   CG_NODE_CAST,   /* operand 0 rounded to dtype */
   CG_NODE_STEP,   /* a scalar operation; its operands are this node's */
   CG_NODE_FOLD,   /* operand 0 folded along the row dimensions, or along all others */
 } cg_node_kind;
 
-/* The same at all positions, without a load. */
+/* Does it have the same value at all positions, without a load? */
 static inline bool cg_node_is_constant(cg_node_kind k) {
   return k == CG_NODE_CONSTANT || k == CG_NODE_KEY;
 }
 
-/* Adds scale elements (of AT: scale) for each one of the node's value. */
+/* Adds scale * the value of the node, in elements. */
 typedef struct cg_term {
   uint32_t node;
   int64_t scale;
@@ -55,15 +48,14 @@ typedef struct cg_term {
 
 typedef struct cg_node {
   cg_node_kind kind;
-  ir_dtype
-      dtype; /* of the value, which has the native type of it; of AT … INSIDE i64; of truths bool */
+  ir_dtype dtype; /* of the value, in its native type; AT … INSIDE: i64; RANGE, BOTH: bool */
   uint32_t n_operands, operands[CG_MAX_OPERANDS];
   ir_number number;
   cg_view view;
   int64_t first;
   uint32_t n_terms;
   cg_term terms[CG_MAX_TERMS];
-  uint32_t guard; /* LOAD, INSIDE: nothing is read where this truth is false; CG_NO_NODE: none */
+  uint32_t guard; /* LOAD, INSIDE: nothing is read where this node is false; CG_NO_NODE: none */
   int64_t n, low, high;
   uint32_t error; /* INSIDE: the number of the error record */
   cg_step step;

@@ -1,17 +1,17 @@
 /* Kernels as text: CUDA C, written out of the op table for one shape of work.
  *
- * This room writes text and knows no device. What it is given are views already placed in one space
+ * This room writes text and knows no device. It is given views that are already placed in one space
  * (device/cuda/kernel_place.c does that): a start and one stride per dimension, 0 where a view repeats.
- * What it gives are launches: source text, entry, grid, and the two blocks of arguments every kernel
- * takes by value,
+ * It returns launches: source text, entry, grid, and the two blocks of arguments that every kernel takes
+ * by value,
  *
  *   extern "C" __global__ void ENTRY(const ENTRY_p p, const ENTRY_n n)
  *
  * `p` holds addresses, `n` 64-bit numbers. Text depends on what makes code differ (op, dtypes, number
  * of dimensions after collapsing, how wide loads may be, 32 or 64 bit positions) and never on extents,
  * strides or constants, which are numbers. So few texts serve many shapes, and a text is a good key
- * for a cache of compiled programs. The entry's name carries a hash of the text, and all that several
- * texts share is guarded: any number of texts may be joined into one program.
+ * for a cache of compiled programs. The entry's name contains a hash of the text, and definitions that
+ * texts share have include guards: any number of texts can be joined into one program.
  *
  * The text includes no header, so NVRTC needs nothing but itself. It is plain enough for a C compiler
  * too: tests/standin/cuda_shim.h runs it on the CPU.
@@ -25,10 +25,10 @@
 #include "ir/ir.h"
 #include "ir/op.h"
 
-/* ---- what comes out ---- */
-/* Where a pointer of a launch comes from: the start of the task's result (0), of its operand k (k + 1) or
- * of its further result k > 0 (the number of operands + k), its scratch memory, its error record, the
- * seed of the run (8 bytes); then so many bytes further. */
+/* ---- results: launches ---- */
+/* A pointer of a launch: `offset_bytes` after the start of the task's result (0), of its operand k (k + 1), of its
+ * further result k > 0 (the number of operands + k), of its scratch memory, its error record, or the seed of
+ * the run (8 bytes). */
 enum {
   CG_START_SEED = UINT32_MAX - 2,
   CG_START_SCRATCH = UINT32_MAX - 1,
@@ -43,8 +43,8 @@ typedef struct cg_launch {
   const char *source; /* ends in NUL */
   size_t source_bytes;
   const char *entry;
-  bool moves;              /* it does nothing where addresses 0 and 1 are one */
-  bool joins;              /* the text may be in one program with others that may */
+  bool moves;              /* it only copies: not needed if addresses 0 and 1 are equal */
+  bool joins;              /* the text may be in one program with others of which this is true */
   uint32_t grid[3], block; /* block: threads, along x */
   uint32_t shared_bytes;   /* that the launch asks for, beside what the text declares */
   uint32_t n_pointers, n_numbers;
@@ -52,7 +52,7 @@ typedef struct cg_launch {
   const int64_t *numbers;     /* argument 1, as it is; never empty */
 } cg_launch;
 
-/* What of a GPU decides how a kernel is written. */
+/* The properties of a GPU that decide how kernels are written. */
 typedef struct cg_gpu {
   uint32_t shared_bytes; /* the most that a launch may ask for */
   uint32_t units;        /* its multiprocessors */
@@ -66,28 +66,28 @@ typedef struct cg_kernel {
   arena *memory;
   uint32_t n_launches, cap_launches;
   cg_launch *launches;
-  size_t scratch_bytes; /* memory of the device that nothing else uses meanwhile */
+  size_t scratch_bytes; /* device memory of its own that the launches need */
   cg_gpu gpu;
 } cg_kernel;
 
 void cg_kernel_init(cg_kernel *k, arena *memory, const cg_gpu *gpu);
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
-/* What a kernel that met an index outside its axis reports; zeroed before the run. */
+/* The record in which a kernel reports an index outside of its axis; zeroed before the run. */
 typedef struct cg_error {
   int64_t index;
   uint32_t raised, pad;
 } cg_error;
 
-/* ---- what goes in ---- */
-/* Starts are aligned to so many bytes; offset_bytes says how far from there a view begins. */
+/* ---- arguments: views and operations ---- */
+/* The alignment of starts. */
 enum { CG_ALIGN = 16 };
 
 typedef struct cg_view {
   uint32_t start; /* as in cg_pointer */
   ir_dtype dtype;
   int64_t offset_bytes;
-  /* How the start itself lies: the power of two (up to CG_ALIGN) that its address is a multiple of. */
+  /* The alignment of the start: a power of two, CG_ALIGN at most. */
   uint32_t align;
   int64_t strides[IR_MAX_RANK]; /* in elements, per dimension of the space */
 } cg_view;
@@ -191,10 +191,9 @@ typedef struct cg_scatter {
   cg_view result, index, source;
   int64_t result_step, index_step, source_step;
   int64_t n, low, end; /* of the whole axis; of the window */
-  bool
-      runs; /* of an update: there is one index, from which on all positions of a line are targets */
-  int64_t positions; /* update: that the index may have */
-  bool adds;         /* to what is there, wide, rounded once: each target by one thread */
+  bool runs;           /* of an update: there is one index; a line is written from there on */
+  int64_t positions;   /* update: that the index may have */
+  bool adds; /* adds to the target in the accumulator's dtype, rounded once; a thread per target */
 } cg_scatter;
 void cg_write_scatter(cg_kernel *k, const cg_scatter *s);
 
