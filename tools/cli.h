@@ -15,8 +15,8 @@ typedef struct cli {
   weir_options *options;
 } cli;
 
-/* What `weir` does, argv[0] being its name: once per process as a rule, but nothing is left behind that the
- * next one would see. */
+/* Runs one command line; argv[0] is the name of the program. It can be called again and again: nothing of one
+ * call changes the next. */
 int cli_main(int argc, char **argv);
 
 typedef int (*cli_command)(const cli *c);
@@ -46,24 +46,24 @@ enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
   } while (0)
 #define CLI_CALL(expr) CLI_TRY(cli_status(expr))
 
-/* 0, or prints weir_error() and gives its exit code. */
+/* 0 if OK; else prints weir_error() and returns the exit code. */
 int cli_status(weir_status st);
 /* Prints "weir: error: …" and returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* What an option is for this command unless it is given. */
+/* The default of an option for this command. */
 const char *cli_initial(const char *command, const weir_option_info *o);
 
 /* The one FILE operand. */
 int cli_file(const cli *c, const char **path);
-/* All of standard input, to be freed; NULL when that failed, which is said. */
+/* All of standard input, to be freed. NULL: that failed, and the message has been printed. */
 char *cli_stdin(size_t *length);
 /* Parses a file, or standard input for "-". */
 int cli_load(const char *path, weir_module **result);
 /* Loads the one file of the command line, finds the fusion that it names, and does something with it. */
 int cli_with_fusion(const cli *c, int (*action)(const cli *c, weir_fusion *f));
 
-/* Options of known name and kind. */
+/* Values of options, whose name and kind must be right. */
 const char *cli_text(const cli *c, const char *name, size_t k); /* NULL past the last of a list */
 int64_t cli_int(const cli *c, const char *name);
 bool cli_flag(const cli *c, const char *name);
@@ -77,13 +77,13 @@ const char *cli_command_summary(size_t i);
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
 /* Shapes of the fusion with what -D gives; destroyed by the caller. */
 int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
-/* The same; complete if the file or -D fixes every extent. */
+/* The same, completed if the file or -D gives every extent. */
 int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* Refuses --devices below what the fusion's meshes need. */
 int cli_check_devices(const cli *c, const weir_fusion *f);
 
-/* A colour (as "31"; "0" ends it) for a stream that is a terminal, unless NO_COLOR is set, it has
- * none, or a launcher made it; else "". */
+/* The escape sequence of a colour ("31"; "0" ends it), if the stream is a terminal with colours, NO_COLOR is not
+ * set, and no launcher started the process; else "". */
 const char *cli_colour(FILE *stream, const char *code);
 
 /* From now on shows the progress of long work on a terminal, unless --quiet. */
@@ -91,12 +91,12 @@ void cli_show_progress(const cli *c);
 
 /* Prints `"key": "text"`, as JSON. */
 void cli_json_string(const char *key, const char *text);
-/* With --json, what a command wrote in place of what it would print. */
+/* With --json: prints an object that lists the files that the command has written. */
 void cli_print_files(const cli *c, const char *const *paths, size_t n);
-/* What a command has to say; with --json an object that holds it as `text`. */
+/* Prints a text; with --json an object that has it as `text`. */
 void cli_print(const cli *c, const char *text);
 
-/* What is worth saying about how the program runs, a line each on standard error; nothing with --quiet. */
+/* Prints the program's notes (weir_program_note()) to standard error, unless --quiet. */
 int cli_notes(const cli *c, const weir_program *p);
 
 /* Fills in the command's operands and options from argv, and frees them. */

@@ -64,8 +64,8 @@ typedef struct run_state {
 /* ---- run_files.c ---- */
 /* Finds the tensors, reads the files that are given, fixes all extents, fills what is missing. */
 int run_prepare(run_state *s);
-/* Writes the outputs that have a path, all or none: of all processes, if they write shards. `code` is what
- * this process has come to so far; the result what all have. */
+/* Writes the outputs that have a path, all or none; if processes write shards, those of all of them or none. `code`
+ * is the exit code of this process so far; the result is that of all processes. */
 int run_save(const run_state *s, int code);
 /* Zeroed arrays for all whole outputs; `slot` says where. On a device that computes nothing they
  * have no data. */
@@ -75,18 +75,18 @@ void run_list_free(run_list *l);
 int run_out_of_memory(void);
 /* Whether the file can be written at the end; if not, `why` is the message. */
 bool run_may_write(const char *path, char *why, size_t size_bytes);
-/* Names of one file; links are followed. */
+/* Do two paths name one file? Links are followed. */
 bool run_same_target(const char *a, const char *b);
 
 /* ---- run_shards.c ---- */
-/* %r stands for the rank, %% for a percent sign. */
+/* Checks a pattern, in which %r stands for the rank and %% for a percent sign. *sharded: it has %r. */
 int run_check_pattern(const char *option, const char *text, bool *sharded);
-/* With these replaced; NULL: no memory. */
+/* The path that a pattern means for a rank, to be freed; NULL: no memory. */
 char *run_expand(const char *pattern, int64_t rank);
 bool run_any_sharded(const run_list *l);
 /* Once the program is compiled: reads the shards of inputs, makes those of outputs. */
 int run_take_shards(run_state *s);
-/* After the runs: replicas of shards are compared. */
+/* After the runs: compares replicas of shards; with --check assembles whole outputs. */
 int run_join_outputs(run_state *s);
 /* The tensors of the shards of a list: one per device for each entry that is sharded. `lists` is NULL if
  * none is. */
@@ -100,19 +100,19 @@ void run_shard_lists_free(const run_shard_lists *lists);
 /* ---- run_donate.c ---- */
 /* Takes --donate, when shapes are known. */
 int run_take_donations(run_state *s);
-/* Before a run whose outputs go to `slot`: what is donated is a copy there, so that the input stays
- * for other runs and for --check. */
+/* Before a run whose outputs go to `slot`: copies donated inputs there. The inputs themselves stay for other runs and
+ * for --check. */
 void run_fill_donated(const run_state *s, weir_array **(*slot)(run_tensor *t), bool again);
 /* For weir_run_args: by output the number of its donor, or -1; NULL: no memory. */
 int64_t *run_donated_list(const run_state *s);
-/* After the runs: all of them were overwritten where they are, or an error that says why not. */
+/* After the runs: checks that all donated inputs were overwritten in place; if not, prints why. */
 int run_check_donated(const run_state *s);
 
 /* ---- run_report.c ---- */
 int run_report(const run_state *s);
 size_t run_size_bytes(const weir_array *a);
 
-/* With --stats: how fast the program could be, and is predicted to be. All processes call it. */
+/* With --stats: finds the bound and the predicted time. All processes call it. */
 int run_bound(run_state *s);
 
 #endif

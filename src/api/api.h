@@ -20,7 +20,7 @@ typedef struct session_profile session_profile; /* session/profile.h: what a wei
 struct weir_module {
   ir_module ir; /* first: ir_func.module is the weir_module */
   allocator memory;
-  bool broken; /* memory ran out while it was changed: only destroying it is left */
+  bool broken; /* memory ran out while it was changed: it can only be destroyed */
 };
 
 /* ---- calls (call.c) ---- */
@@ -33,7 +33,7 @@ weir_status api_call(const allocator *memory, api_body body, void *context);
 weir_status api_edit(weir_module *m, api_body body, void *context);
 /* The part of api_edit() after the body: diagnostics, if any, become the message. Needs a guard. */
 status api_take_diags(ir_module *m, status st, arena *scratch);
-/* For entry points without memory: records the message and gives the status. */
+/* For entry points that allocate nothing: records the message and returns BAD_USAGE. */
 weir_status api_refuse(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void api_begin(void); /* clears the error record */
 weir_status api_end(status st);
@@ -42,10 +42,10 @@ weir_status api_end(status st);
  * What the last failed call of a thread left: its message, and the same as a list. It never
  * changes, and threads may share one. */
 typedef struct api_error api_error;
-/* The message of weir_error(), of any length. Its lines are read for the places that they name. */
+/* Sets the message of weir_error(), of any length. Places at the start of its lines become diagnostics. */
 void api_set_error(const char *text);
 void api_set_diags(const char *text, diags *d);
-/* This thread's error, to be shown on another one; NULL: there is none, or no memory for it. */
+/* This thread's error, to be shown on another thread; NULL: there is none, or no memory for it. */
 api_error *api_error_take(void);
 void api_error_show(api_error *e); /* NULL: none */
 void api_error_drop(api_error *e); /* accepts NULL */
@@ -53,15 +53,15 @@ void api_error_drop(api_error *e); /* accepts NULL */
 /* ---- memory ---- */
 /* NULL: malloc and free. */
 allocator api_allocator(const weir_allocator *memory);
-/* Has an allocator that was given both functions? Refused otherwise, in the name of `function`. */
+/* Refuses an allocator without one of its two functions; `function` begins the message. NULL is allowed. */
 weir_status api_check_allocator(const weir_allocator *memory, const char *function);
-/* Is the struct_size of a struct to be filled set? Likewise. */
+/* Refuses a struct_size of 0, in a struct that the library fills. */
 weir_status api_check_size(size_t struct_size, const char *function);
-/* Copies a struct whose size the caller's header may have differently: what both have of it. */
+/* Copies a struct between the library and a caller whose header may be older or newer: the fields that both have. */
 void api_copy_sized(void *to, const void *from, size_t struct_size, size_t size_here);
 /* A malloc copy for a char ** result. */
 status api_string(const strbuf *text, char **result);
-/* A whole file; *data belongs to the caller. */
+/* Reads a whole file; the caller frees *data. */
 status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
 
 /* ---- what options hold beside the table (options.c, world.c) ---- */
@@ -96,16 +96,15 @@ struct weir_array {
   ir_array value;
   weir_dl_tensor tensor; /* the view of `value` */
 };
-/* A view of a caller's tensor; `what` names it in messages ("input x"). Checks everything but dtype
- * and shape. With `shape_only` it may have no data. */
-/* The dtype of elements; `what` holds them. */
+/* The dtype of a caller's tensor; `what` names the tensor in messages ("input x"). */
 status api_dtype_of(weir_dl_dtype t, const char *what, weir_dtype *result);
+/* A view of a caller's tensor. Checks everything but dtype and shape. With `shape_only` it may have no data. */
 status api_view(const weir_dl_tensor *t, const char *what, bool shape_only, ir_array *result);
 
-/* Extents of the fusion's i-th input, if they are known. */
+/* The extents of the fusion's i-th input; false: they are not all known. */
 bool api_shapes_known(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                       uint32_t *rank);
-/* The same, from completed shapes. */
+/* The same for completed shapes. */
 status api_shapes_input(const weir_shapes *s, uint32_t i, int64_t extents[IR_MAX_RANK],
                         uint32_t *rank);
 
@@ -113,7 +112,7 @@ bool api_shapes_complete(const weir_shapes *s); /* NULL: no */
 /* What is known of the extents; NULL: no shapes were given. */
 const ir_env *api_shapes_env(const weir_shapes *s);
 
-/* A tensor of completed shapes, and their environment; none after recording why not. */
+/* A tensor of completed shapes, and their environment; none, with a message, if it or they are not right. */
 ir_tensor api_shapes_tensor(const weir_shapes *s, weir_tensor t, const ir_env **env);
 
 static const loc api_nowhere = {0, 0, false};

@@ -10,16 +10,16 @@
 #include "session/queue.h"
 #include "session/session.h"
 
-/* What to print to standard error. */
+/* What to print to standard error (option dump). */
 typedef struct api_dump {
   bool fusion, host, nvfuser;
 } api_dump;
 
-/* What the options say about compiling and running. Words outlive the options. */
+/* What the options say about compiling and running. Strings in it outlive the options. */
 typedef struct api_options {
   session_options session;
   host_pipeline pipeline;
-  bool chooses;             /* between variants */
+  bool chooses;             /* among variants: --pipeline auto */
   const char *machine_name; /* "": sim's default, or this one */
   const char *proof;        /* when to prove a plan before it runs: auto, always or never */
   api_dump dump;
@@ -27,20 +27,20 @@ typedef struct api_options {
 
 /* NULL: those of the environment. (settings.c) */
 weir_status api_read_options(const weir_options *o, api_options *result);
-/* The preferred pipeline of that word; false: there is none called so. */
+/* The pipeline called `word`; false: there is none. */
 bool api_find_pipeline(const char *word, host_pipeline *result);
 /* The one that the options name. */
 weir_status api_read_pipeline(const weir_options *o, host_pipeline *result);
 
 struct weir_program {
-  /* What everything of the program comes from: the caller's, one call at a time, since compute threads and
-   * the threads of communication allocate too. */
+  /* All memory of the program comes from `memory`, which calls the caller's allocator `given` under a lock: compute
+   * threads and threads of communication allocate too. */
   allocator memory;
   allocator given;
   pthread_mutex_t memory_lock;
   int64_t n_allocations; /* so far; under memory_lock */
   ir_module ir;
-  ir_func *func;       /* whose inputs and outputs the caller sees: a fusion or a host program */
+  ir_func *func; /* a fusion or host program: its inputs and outputs are those of the program */
   ir_func *definition; /* the fusion; NULL for a host program that has none */
   session session;     /* without a device: the reference evaluator executes */
   /* Binding reports to the module, and a device runs one plan at a time. The reference evaluator only
@@ -49,8 +49,8 @@ struct weir_program {
   const char **labels; /* "input x", of all inputs and then all outputs, for messages */
   int64_t *held;       /* extents that passed ir_bind_check() last, under the lock */
   uint32_t n_held, most_held;
-  session_queue queue; /* of runs that the caller does not wait for */
-  arena scratch;       /* of runs on the device, under the lock: repeated runs find it warm */
+  session_queue queue; /* of runs begun by weir_run_async() */
+  arena scratch; /* of runs on the device, under the lock; kept between runs, to allocate nothing */
 };
 
 /* The optional pass that makes the variant of the fusion which a run with these options and shapes
@@ -66,7 +66,7 @@ weir_status api_ask(const weir_program *p, api_body body, void *context);
  * takes the diagnostics. (ask.c) */
 status api_bind_like(weir_program *p, const weir_shapes *shapes, arena *scratch, ir_env *env);
 
-/* CHECK_FAILED, with all findings as the message. Needs a memory_guard(). (ask.c) */
+/* Returns CHECK_FAILED, with all findings as the message. Needs a memory_guard(). (ask.c) */
 status api_unsafe(const check_world_report *found, arena *scratch);
 
 #endif

@@ -1,4 +1,4 @@
-/* One run: the caller's arrays on their way to the session or the reference evaluator. For run*.c. */
+/* One run: takes the caller's arrays to the session or to the reference evaluator. For run*.c. */
 #ifndef WEIR_API_RUN_H
 #define WEIR_API_RUN_H
 
@@ -12,18 +12,18 @@ typedef struct api_run {
   weir_run_args args;
   arena *memory; /* of this call */
   ir_env env;
-  ir_array *inputs, *outputs; /* whole; of those given as shards the shape */
+  ir_array *inputs, *outputs; /* whole; only the shape of those given as shards */
   session_arrays in, out;
-  session_away away; /* ended by the entry point, likewise */
+  session_away away; /* ended by the entry point */
   rt_stream streams[SESSION_MAX_STREAMS];
   uint32_t n_streams;
   rt_control *control; /* NULL: it cannot be stopped */
   int64_t *
       gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
   const session_judgement
-      *judgement; /* outputs are compared, not written; NULL: the other way round */
+      *judgement; /* weir_check(): outputs are compared; NULL: they are written */
   check_world_report
-      found; /* freed by the entry point: scratch memory may run out while it is held */
+      found; /* freed by the entry point, since scratch memory may run out meanwhile */
 } api_run;
 
 static inline const char *api_run_input_label(const api_run *c, uint32_t i) {
@@ -39,7 +39,7 @@ static inline bool api_run_on_device(const api_run *c) {
 /* ---- arrays (run_arrays.c) ---- */
 NODISCARD status api_run_check_count(const char *what, size_t given, uint32_t wanted);
 NODISCARD status api_run_check_dtype(const ir_array *a, ir_dtype wanted, const char *what);
-/* Is `a` of the shape of tensor t in the environment, and do no two positions share memory? */
+/* Checks that `a` has the shape of tensor t in the environment, and that no two positions share memory. */
 NODISCARD status api_run_check_output(api_run *c, ir_tensor t, const ir_array *a, const char *what);
 /* Views of the caller's arrays and shards; inputs bind the extents. */
 NODISCARD status api_run_take_inputs(api_run *c);
