@@ -201,23 +201,47 @@ static bool make_plan(shard_view *v, shard_changes changes, plan *p) {
   return p->mesh.id != 0;
 }
 
-/* Does operand i lie as the plan needs it? */
-static bool fits_plan(shard_ctx *c, const ir_op_data *op, uint32_t i, const plan *p) {
+/* What it costs to bring operand i to where the plan needs it, if that can be done: nothing, if it lies there. */
+static bool cost_of_plan(shard_ctx *c, const ir_op_data *op, uint32_t i, const plan *p, cost *sum) {
   shard_view v;
+  uint32_t changed = 0, to = 0, from = 0;
   shard_view_open(c, op, i, &v);
   if (v.from.mesh.id == 0) return false;
   if (!ir_mesh_same(ir_mesh_at(c->f, v.from.mesh), ir_mesh_at(c->f, p->mesh))) return false;
   for (uint32_t k = 0; k < IR_MESH_MAX_RANK; k++) {
     shard_leaf have = shard_leaf_of(&v, &v.from, k);
     shard_leaf want = p->leaves[k].present ? shard_leaf_seen(c, p->leaves[k]) : (shard_leaf){0};
-    if (shard_leaf_compare(c, &have, &want) == SHARD_DIFFERENT) return false;
+    if (shard_leaf_compare(c, &have, &want) != SHARD_DIFFERENT) continue;
+    if (want.mixed) return false;
+    changed |= 1u << k;
+    if (want.present) to |= 1u << k;
+    if (have.present) from |= 1u << k;
+  }
+  ir_scalar whole = whole_bytes(c, op->operands[i], changed);
+  for (uint32_t left = changed; left; left &= left - 1) {
+    uint32_t k = (uint32_t)__builtin_ctz(left);
+    shard_comm m = {.kind = !(to >> k & 1)    ? SHARD_ALLGATHER
+                            : (from >> k & 1) ? SHARD_ALL_TO_ALL
+                                              : SHARD_LOCAL_SLICE};
+    int64_t n = line_length(c, p->mesh, (int32_t)k);
+    *sum = add(c, *sum, comm_cost(&m, whole, n, n, c));
   }
   return true;
 }
 
-static bool all_fit(shard_ctx *c, const ir_op_data *op, const plan *p) {
+static bool is_nothing(const shard_ctx *c, cost x) {
+  return IR_SAME(x.bytes, ir_scalar_const(scalars_of(c), 0));
+}
+
+/* The cost of bringing all operands to where the plan needs them; false: it does not work. Streams of the result say
+ * how operands arrive: of these, none is brought elsewhere. */
+static bool cost_of_operands(shard_ctx *c, const ir_op_data *op, const plan *p, cost *sum) {
+  bool streams = ir_axes_streamed(c->f, ir_tensor_at(c->f, op->result)->now.loop);
+  *sum = (cost){ir_scalar_const(scalars_of(c), 0), 1};
   for (uint32_t i = 0; i < op->n_operands; i++) {
-    if (is_tensor(c, op->operands[i]) && !fits_plan(c, op, i, p)) return false;
+    if (!is_tensor(c, op->operands[i])) continue;
+    if (!cost_of_plan(c, op, i, p, sum)) return false;
+    if (streams && !is_nothing(c, *sum)) return false;
   }
   return true;
 }
@@ -275,9 +299,11 @@ bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
   shard_view_open(c, op, first, &v);
   shard_changes changes = shard_view_changes(&v);
   plan p = {.operand = first};
-  if (!make_plan(&v, changes, &p) || !all_fit(c, op, &p)) return true;
+  cost operands;
+  if (!make_plan(&v, changes, &p) || !cost_of_operands(c, op, &p, &operands)) return true;
   shard_view_open(c, op, first, &v);
-  cost after = move_cost(&v, op->result, changes);
+  cost after = add(c, operands, move_cost(&v, op->result, changes));
+  if (!is_nothing(c, operands)) return !expected_cheaper(c, after, before);
   if (cheaper(c, before, after)) return true;
   if (cheaper(c, after, before)) return false;
   if (expected_cheaper(c, before, after)) return true;

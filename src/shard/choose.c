@@ -1,4 +1,4 @@
-/* Which operands of products yield: what moves the fewest bytes in all.
+/* Which operands of products yield, and which products and attention are turned: what moves the fewest bytes in all.
  *
  * Each conflict by itself has a cheap side, but what is cheap for one product may lead to others that are not:
  * gathering small weights leaves activations cut along the sequence, and then keys and values have to be gathered.
@@ -45,7 +45,7 @@ static bool find_classes(choosing *c) {
   for (uint32_t i = 0; i < f->scheduled.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->scheduled.data[i]);
     uint32_t k = 0;
-    if (!ir_op_is_product(op->code)) continue;
+    if (!ir_op_is_product(op->code) && !shard_may_turn(op)) continue;
     while (k < n && !same_class(f, op, ir_op_at(f, first[k]))) k++;
     if (k == SHARD_MAX_CLASSES) return false;
     if (k == n) first[n++] = f->scheduled.data[i];
@@ -58,16 +58,39 @@ static bool find_classes(choosing *c) {
 /* ---- trying ---- */
 typedef struct trial {
   shard_choice choice;
-  uint64_t met, gave;
+  uint64_t met, gave, turns;
   double bytes;
 } trial;
+
+static bool is_read(const ir_op_data *op, const bool *read) {
+  for (uint32_t k = 0; k < ir_op_n_results(op); k++)
+    if (read[ir_op_result(op, k).id]) return true;
+  return false;
+}
+
+/* What forms were written in the place of is computed no more. */
+static void drop_unread(ir_func *f) {
+  bool *read = ARENA_ARRAY(&f->module->memory, f->tensors.len, bool);
+  uint32_t n = f->order.len, first = n;
+  for (uint32_t i = 0; i < f->outputs.len; i++) read[f->outputs.data[i].id] = true;
+  for (uint32_t i = n; i-- > 0;) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    if (!is_read(op, read)) continue;
+    for (uint32_t k = 0; k < op->n_operands; k++) read[op->operands[k].id] = true;
+    f->order.data[--first] = f->order.data[i];
+  }
+  f->order.len = n - first;
+  for (uint32_t i = first; i < n; i++) f->order.data[i - first] = f->order.data[i];
+}
 
 /* What decomposing `f`, propagated by the choice, makes devices receive. */
 static void count_bytes(choosing *c, ir_func *f, trial *t) {
   arena *memory = &f->module->memory;
-  t->choice.met = t->choice.gave = NULL;
+  t->choice.met = t->choice.gave = t->choice.turns = NULL;
   if (t->met) {
     (void)shard_write_forms(f, memory);
+    (void)shard_group_sums(f, memory);
+    drop_unread(f);
     shard_ctx *ctx = shard_begin(f, memory);
     if (shard_decompose(ctx)) t->bytes = shard_moved_bytes(ctx);
   }
@@ -79,12 +102,13 @@ static void propagate_by(choosing *c, ir_func *f, trial *t) {
   t->choice.n_ops = c->f->ops.len;
   t->choice.met = &t->met;
   t->choice.gave = &t->gave;
+  t->choice.turns = &t->turns;
   f->choice = &t->choice;
   (void)shard_propagate_to(f, NULL);
 }
 
-static trial try_choice(choosing *c, uint64_t yields, uint64_t both, bool by_cost) {
-  trial t = {.choice = {.yields = yields, .both = both, .by_cost = by_cost}, .bytes = -1};
+static trial try_choice(choosing *c, shard_choice choice) {
+  trial t = {.choice = choice, .bytes = -1};
   diags before = c->f->module->errors;
   ir_func *copy = ir_func_copy(c->f);
   propagate_by(c, copy, &t);
@@ -114,22 +138,38 @@ static bool is_better(const trial *a, const trial *b) {
   return a->bytes >= 0 && (b->bytes < 0 || a->bytes < b->bytes);
 }
 
-/* No operand yields, one, or both: what the class does `turn` steps on from what it does. */
-static trial try_other(choosing *c, const trial *best, uint64_t bit, uint32_t turn) {
-  uint64_t yields = best->choice.by_cost ? best->gave : best->choice.yields,
-           both = best->choice.both;
-  uint32_t now = both & bit ? 2 : yields & bit ? 1 : 0, then = (now + turn) % 3;
-  yields = then == 1 ? yields | bit : yields & ~bit;
-  both = then == 2 ? both | bit : both & ~bit;
-  return try_choice(c, yields, both, false);
+/* The choice, with classes asked. */
+static shard_choice asked(const trial *best) {
+  const shard_choice *x = &best->choice;
+  uint64_t yields = x->by_cost ? best->gave : x->yields;
+  return (shard_choice){.yields = yields, .both = x->both, .turned = x->turned};
 }
 
-/* Lets one class after another do something else, until nothing is better. */
+/* No operand yields, one, or both: what the class does `steps` steps on from what it does. */
+static trial try_other(choosing *c, const trial *best, uint64_t bit, uint32_t steps) {
+  shard_choice x = asked(best);
+  uint32_t now = x.both & bit ? 2 : x.yields & bit ? 1 : 0, then = (now + steps) % 3;
+  x.yields = then == 1 ? x.yields | bit : x.yields & ~bit;
+  x.both = then == 2 ? x.both | bit : x.both & ~bit;
+  x.turned &= ~bit;
+  return try_choice(c, x);
+}
+
+static trial try_turned(choosing *c, const trial *best, uint64_t bit) {
+  shard_choice x = asked(best);
+  x.turned ^= bit;
+  return try_choice(c, x);
+}
+
+/* Lets one class after another do something else, until nothing is better; first what is gathered, then what can be
+ * exchanged. */
 static void improve(choosing *c, uint64_t may, trial *best) {
-  for (uint32_t k = 0, since = 0; since < 2 * SHARD_MAX_CLASSES && c->tries; k++, since++) {
-    uint64_t bit = (uint64_t)1 << k / 2 % SHARD_MAX_CLASSES;
-    if (!(best->met & may & bit)) continue;
-    trial other = try_other(c, best, bit, 1 + k % 2);
+  enum { WAYS = 2 * SHARD_MAX_CLASSES, ALL = WAYS + SHARD_MAX_CLASSES };
+  for (uint32_t k = 0, since = 0; since < ALL && c->tries; k = (k + 1) % ALL, since++) {
+    uint32_t class = k < WAYS ? k / 2 : k - WAYS;
+    uint64_t bit = (uint64_t)1 << class;
+    if (!((k < WAYS ? best->met : best->turns) & may & bit)) continue;
+    trial other = k < WAYS ? try_other(c, best, bit, 1 + k % 2) : try_turned(c, best, bit);
     if (!is_better(&other, best)) continue;
     *best = other;
     since = 0;
@@ -190,9 +230,12 @@ bool shard_choose(ir_func *f) {
   }
   trial best = try_in_place(&c);
   if (best.met && all_expected(f)) {
-    trial starts[] = {try_choice(&c, 0, 0, true), try_choice(&c, UINT64_MAX, 0, false)};
-    for (uint32_t i = 0; i < 2; i++)
-      if (is_better(&starts[i], &best)) best = starts[i];
+    const shard_choice starts[] = {
+        {.by_cost = true}, {.yields = UINT64_MAX}, {.yields = UINT64_MAX, .turned = UINT64_MAX}};
+    for (uint32_t i = 0; i < (best.turns ? 3 : 2); i++) {
+      trial other = try_choice(&c, starts[i]);
+      if (is_better(&other, &best)) best = other;
+    }
     improve(&c, UINT64_MAX, &best);
   } else if (best.met) {
     improve(&c, ~c.of_inputs, &best);

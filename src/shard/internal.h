@@ -160,13 +160,27 @@ typedef struct shard_choice {
   uint32_t n_ops;
   uint64_t yields; /* bit c: those of class c */
   uint64_t both;   /* the same: both operands yield */
+  uint64_t
+      turned; /* the same: all operands yield, and the result is cut along another dimension (turn.c) */
   bool by_cost;    /* no class is asked: who yields moves fewer bytes, where extents are expected */
   uint64_t *met;   /* classes that had such operands are added; NULL: not asked for */
   uint64_t *gave;  /* those of them that yielded */
+  uint64_t *turns; /* those that can be turned */
 } shard_choice;
-/* Mesh axes along which operand k of a matrix product leaves the word to the other one. */
+/* Mesh axes along which operand k of a matrix product, or of attention, leaves the word to others. `turned`: those
+ * along which the result is turned. */
 uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k,
-                              const shard_choice *choice);
+                              const shard_choice *choice, uint32_t *turned);
+
+/* ---- turn.c ---- */
+/* Are there operations of its kind that can be turned? */
+bool shard_may_turn(const ir_op_data *op);
+/* Can all that is cut along the axis of the mesh, which is that of the operands, be exchanged so that the result is cut
+ * along another dimension, or its reduction, by as many devices? Where that is in the result's loop domain. */
+bool shard_turn_of(const ir_func *f, const ir_op_data *op, ir_mesh mesh, uint32_t mesh_axis,
+                   uint32_t *at);
+/* Attention whose keys are cut along their positions, or queries beside whole keys would be: it meets others along it. */
+bool shard_attention_meets(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis);
 
 /* ---- choose.c ---- */
 /* Decides for the function what moves the fewest bytes in all, unless that has been decided. True: it was

@@ -1,4 +1,6 @@
 /* Matrix products whose operands are cut in ways that do not go together: which of them moves. */
+#include <math.h>
+
 #include "shard/internal.h"
 
 /* How an operand is cut along a mesh axis. */
@@ -86,7 +88,7 @@ static bool has_streams(const ir_func *f, ir_tensor t) {
 
 /* Streams say how pieces are to arrive: they are left alone. */
 static bool is_open(const ir_func *f, const ir_op_data *op) {
-  if (!ir_op_is_product(op->code)) return false;
+  if (!ir_op_is_product(op->code) && !shard_may_turn(op)) return false;
   ir_mesh a = ir_tensor_at(f, op->operands[0])->mesh, b = ir_tensor_at(f, op->operands[1])->mesh;
   if (!a.id && !b.id) return false;
   if (a.id && b.id && !ir_mesh_same(ir_mesh_at(f, a), ir_mesh_at(f, b))) return false;
@@ -142,7 +144,7 @@ static bool is_bias_less(const ir_func *f, const ir_op_data *op, uint32_t mesh_a
 
 /* A bias goes with the weight. Beside rows of the input that are cut and a weight that is not, the less of both yields. */
 static uint32_t bias_yields(const ir_func *f, const ir_op_data *op, const shard_choice *choice) {
-  uint32_t yields = shard_product_yields(f, op, 1, choice);
+  uint32_t turned, yields = shard_product_yields(f, op, 1, choice, &turned);
   uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
   for (uint32_t axis = 0; axis < rank; axis++) {
     bool rows = role_of(f, op, 0, axis) == ROLE_FREE && role_of(f, op, 1, axis) == ROLE_WHOLE;
@@ -151,23 +153,80 @@ static uint32_t bias_yields(const ir_func *f, const ir_op_data *op, const shard_
   return yields;
 }
 
+/* Do operands meet along the axis that are cut in ways that do not go together? */
+static bool meets(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis, product *x) {
+  if (ir_op_is_product(op->code)) return open_axis(f, op, mesh_axis, x);
+  *x = (product){.f = f, .op = op, .mesh_axis = mesh_axis};
+  x->devices = (double)ir_mesh_size(ir_mesh_at(f, mesh_of(f, op)), mesh_axis);
+  return shard_attention_meets(f, op, mesh_axis);
+}
+
+/* Is exchanging all that is cut, and perhaps reducing partial results, less than what is done without that? */
+static bool pays_to_turn(product *x, bool reduces) {
+  double exchanged = 0, without = INFINITY;
+  uint32_t n = x->op->n_operands < 2 ? 1 : 2;
+  for (uint32_t k = 0; k < n; k++)
+    if (!find_bytes(x, x->op->operands[k], &x->bytes[k])) return false;
+  if (!find_bytes(x, x->op->result, &x->bytes[2])) return false;
+  double reduced = x->bytes[2] * (x->devices - 1) / x->devices;
+  for (uint32_t k = 0; k < n; k++) {
+    if (x->roles[k] == ROLE_WHOLE) continue;
+    exchanged += recut(x, k);
+    without = fmin(without, gathered(x, k));
+    if (x->roles[k] == ROLE_REDUCED) without = fmin(without, reduced);
+  }
+  return exchanged + (reduces ? 2 * reduced : 0) < without;
+}
+
+/* Keys and values are gathered without that; with it, queries and results are exchanged too. */
+static bool pays_to_turn_attention(product *x) {
+  double all = 0, keys = 0, bytes;
+  for (uint32_t k = 0; k < 3; k++) {
+    if (!find_bytes(x, x->op->operands[k], &bytes)) return false;
+    all += bytes * (k == 0 ? 2 : 1);
+    keys += k == 0 ? 0 : bytes;
+  }
+  return all < keys * x->devices;
+}
+
+static bool is_turned(product *x, uint64_t bit, const shard_choice *choice) {
+  uint32_t at;
+  if (!(choice->turned & bit) && !choice->turns) return false;
+  if (!bit || !shard_turn_of(x->f, x->op, mesh_of(x->f, x->op), x->mesh_axis, &at)) return false;
+  ir_axis_kind kind = ir_axis_at(x->f, ir_tensor_at(x->f, x->op->result)->now.loop.data[at])->kind;
+  bool is_product = ir_op_is_product(x->op->code);
+  if (is_product ? !pays_to_turn(x, kind == IR_AXIS_REDUCTION) : !pays_to_turn_attention(x))
+    return false;
+  if (choice->turns) *choice->turns |= bit;
+  return (choice->turned & bit) != 0;
+}
+
+static bool yields_along(product *x, uint32_t k, uint64_t bit, const shard_choice *choice) {
+  if (!ir_op_is_product(x->op->code)) return false;
+  bool may = yielder(x) == k, asked = !choice->by_cost && bit;
+  return asked ? (choice->both & bit) || (may && (choice->yields & bit))
+               : may && yields_by_cost(x, k);
+}
+
 uint32_t shard_product_yields(const ir_func *f, const ir_op_data *op, uint32_t k,
-                              const shard_choice *choice) {
+                              const shard_choice *choice, uint32_t *turned) {
   uint32_t yields = 0;
   product x;
+  *turned = 0;
   if (!is_open(f, op)) return 0;
-  if (k > 1) return op->code == IR_OP_LINEAR ? bias_yields(f, op, choice) : 0;
+  if (k > 1 && ir_op_is_product(op->code))
+    return op->code == IR_OP_LINEAR ? bias_yields(f, op, choice) : 0;
   uint32_t rank = ir_mesh_at(f, mesh_of(f, op))->rank;
   uint32_t class = class_of(f, op, choice);
   uint64_t bit = class ? (uint64_t)1 << (class - 1) : 0;
   for (uint32_t axis = 0; axis < rank; axis++) {
-    if (!open_axis(f, op, axis, &x)) continue;
+    if (!meets(f, op, axis, &x)) continue;
     if (choice->met) *choice->met |= bit;
-    bool may = yielder(&x) == k, asked = !choice->by_cost && class;
-    bool does = asked ? (choice->both & bit) || (may && (choice->yields & bit))
-                      : may && yields_by_cost(&x, k);
+    bool turns = is_turned(&x, bit, choice);
+    bool does = turns || yields_along(&x, k, bit, choice);
     if (does && choice->gave) *choice->gave |= bit;
     if (does) yields |= 1u << axis;
+    if (turns) *turned |= 1u << axis;
   }
   return yields;
 }

@@ -11,6 +11,7 @@ typedef struct propagating {
   const bool *open; /* by tensor: it may get marks; NULL: all may */
   const shard_choice *choice;
   uint32_t yields;   /* mesh axes that the reference says nothing about */
+  uint32_t turned;   /* mesh axes along which the operation is turned */
   uint32_t time;     /* counts visits */
   uint32_t *changed; /* by tensor: when it last was */
   uint32_t *seen[2]; /* by operation and direction: when it was last visited */
@@ -340,13 +341,47 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
   uint32_t n = find_links(p->f, op, k, forward, links);
-  p->yields = forward ? shard_product_yields(p->f, op, k, p->choice) : 0;
+  uint32_t turned = 0;
+  p->yields = forward ? shard_product_yields(p->f, op, k, p->choice, &turned) : 0;
+  p->turned |= turned;
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
   if (k == 0) take_shifted(p, op, forward, why);
   if (k == 0) take_stepped(p, op, forward, why);
   p->yields = 0;
+}
+
+/* What is cut along another dimension than its operands are: these are exchanged. */
+static void take_turned(propagating *p, const ir_op_data *op, ir_tensor like) {
+  ir_func *f = p->f;
+  ir_mesh mesh = ir_tensor_at(f, like)->mesh;
+  ir_why why = {.rule = IR_RULE_TURNED, .at = op->at, .from = ir_tensor_at(f, like)->name};
+  uint32_t at, open = p->turned & shard_open_marks(f, op->result).mesh_axes;
+  shard_placement is;
+  shard_placement_of(f, like, &is);
+  for (; open; open &= open - 1) {
+    uint32_t k = (uint32_t)__builtin_ctz(open);
+    if (!shard_turn_of(f, op, mesh, k, &at)) continue;
+    int64_t n = ir_mesh_size(ir_mesh_at(f, mesh), k);
+    ir_stmt split = {.kind = IR_STMT_OUTER_SPLIT, .axis = at};
+    split.factor = ir_scalar_const(&f->module->scalars, n);
+    why.because = ir_axis_at(f, is.axes[k].loop)->why;
+    ir_stmt mark = {.kind = IR_STMT_MARK, .axis = at, .why = ir_why_add(f, why)};
+    mark.mark = (ir_mark){.kind = IR_MARK_MESH, .mesh_axis = k};
+    if (add_stmt(p, op->result, split) && add_stmt(p, op->result, mark))
+      p->changed[op->result.id] = p->time;
+  }
+}
+
+/* The operand whose cut decides that: the first that is cut along such an axis. */
+static void turn(propagating *p, const ir_op_data *op) {
+  for (uint32_t k = 0; k < op->n_operands && p->turned; k++) {
+    if (!op->operands[k].id || !shard_is_cut(p->f, op->operands[k], p->turned)) continue;
+    take_turned(p, op, op->operands[k]);
+    break;
+  }
+  p->turned = 0;
 }
 
 /* All results are made where the first one is, by the same loops. */
@@ -465,6 +500,7 @@ static bool visit(propagating *p, ir_op o, bool forward) {
   if (!ir_tensor_at(p->f, op.result)->mesh.id) put_brought_last(p->f, o, order, n);
   if (!forward) take_over_results(p, &op, false);
   for (uint32_t i = 0; i < n; i++) take_over(p, &op, order[i], forward);
+  turn(p, &op);
   take_over_results(p, &op, true);
   return p->f->statements.len > before;
 }
