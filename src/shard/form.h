@@ -15,6 +15,8 @@ typedef struct form_term {
   ir_tensor t;
   bool negative;
   uint32_t parts; /* mesh axes along which it is partial sums that are added first */
+  bool
+      elsewhere; /* it is added first to others that lie where it does, and not where the sum does */
 } form_term;
 
 /* Where an index counts, of pieces on different devices: the same for all that look up with it. */
@@ -173,7 +175,7 @@ bool form_reads_own_rows(shard_ctx *c, form *const *forms, const form *m);
 ir_tensor form_own_rows(form *m, ir_tensor x);
 
 /* ---- form_sums.c ---- */
-/* Finds the sums that are written with their partial results first; forms by operation. Returns how many. */
+/* Finds the sums that are written with their partial results, or what lies elsewhere, first; forms by operation. Returns how many. */
 uint32_t form_find_sums(shard_ctx *c, form **forms);
 void form_sum(form *m);
 

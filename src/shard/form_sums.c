@@ -3,6 +3,10 @@
  *   a = matmul(h, v);  b = matmul(g, w);  y = x + a + b          a and b reduced along mesh.x
  *     =>  y$1 = a + b;  y = x + y$1                              one allreduce, of y$1 (host/sums.c)
  *
+ * Terms that lie alike, but not where the sum does, are added where they are, and brought over once:
+ *
+ *   y[mesh.x, e] = x[mesh.x, e] + a[t, mesh.x] + b[t, mesh.x]  =>  y$1[t, mesh.x] = a + b;  y = x + y$1
+ *
  * A sum is a tree of additions and subtractions of one shape and placement, each read by the next alone. Its terms
  * are what is added. The bias of a product becomes a term of its own. */
 #include "shard/form.h"
@@ -148,19 +152,50 @@ static bool is_grouped(const summing *s, uint32_t n) {
   return false;
 }
 
-static bool wants_group(summing *s, const ir_op_data *op, form *m) {
-  uint32_t n = 0;
-  s->root = op->result;
-  s->n = s->n_sums = 0;
-  if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
-  uint32_t parts = find_pair(s);
-  if (!parts) return false;
+/* Two or more partial sums along the same mesh axes, and there is no addition of them alone. */
+static bool find_parts(summing *s) {
+  uint32_t n = 0, parts = find_pair(s);
   for (uint32_t i = 0; i < s->n; i++) {
     if (s->terms[i].parts != parts) s->terms[i].parts = 0;
     n += s->terms[i].parts != 0;
   }
-  if (is_grouped(s, n)) return false;
+  return parts && !is_grouped(s, n);
+}
+
+/* Has it the sum's shape, and do devices have other pieces of it? */
+static bool lies_elsewhere(const summing *s, ir_tensor t) {
+  shard_placement p;
+  if (is_number(s->f, t) || is_streamed(s->f, t) || !has_shape_of(s->f, t, s->root)) return false;
+  if (parts_of(s, t, MOST_STEPS) || lies_alike(s->f, t, s->root)) return false;
+  shard_placement_of(s->f, t, &p);
+  return p.mesh.id && shard_is_cut(s->f, t, UINT32_MAX);
+}
+
+/* Two or more terms that lie alike, elsewhere. */
+static bool find_elsewhere(summing *s) {
+  for (uint32_t i = 0; i < s->n; i++) {
+    uint32_t n = 0;
+    if (!lies_elsewhere(s, s->terms[i].t)) continue;
+    for (uint32_t j = i; j < s->n; j++) {
+      ir_tensor t = s->terms[j].t;
+      bool with = lies_elsewhere(s, t) && lies_alike(s->f, t, s->terms[i].t);
+      s->terms[j].elsewhere = with;
+      n += with;
+    }
+    if (n > 1) return n < s->n;
+    s->terms[i].elsewhere = false;
+  }
+  return false;
+}
+
+static bool wants_group(summing *s, const ir_op_data *op, form *m) {
+  s->root = op->result;
+  s->n = s->n_sums = 0;
+  if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
+  if (!find_parts(s) && !find_elsewhere(s)) return false;
   *m = (form){.ctx = s->c, .f = s->f, .write = form_sum, .rule = IR_RULE_TERMS, .op = *op};
+  for (uint32_t i = 0; i < s->n; i++)
+    if (s->terms[i].elsewhere) m->rule = IR_RULE_TERMS_ELSEWHERE;
   m->n_terms = s->n;
   m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
   return true;
@@ -214,7 +249,8 @@ static ir_tensor without_bias(form *m, form_term term, growing *others) {
 static void grow_by(form *m, growing *g, bool numbers) {
   for (uint32_t i = 0; i < m->n_terms; i++) {
     const form_term *t = &m->terms[i];
-    if (!t->parts && is_number(m->f, t->t) == numbers) grow(m, g, t->t, t->negative);
+    if (!t->parts && !t->elsewhere && is_number(m->f, t->t) == numbers)
+      grow(m, g, t->t, t->negative);
   }
 }
 
@@ -224,7 +260,8 @@ void form_sum(form *m) {
   grow_by(m, &all, false);
   for (uint32_t i = 0; i < m->n_terms; i++) {
     const form_term *t = &m->terms[i];
-    if (t->parts) grow(m, &parts, without_bias(m, *t, &all), t->negative);
+    if (t->elsewhere) grow(m, &parts, t->t, t->negative);
+    else if (t->parts) grow(m, &parts, without_bias(m, *t, &all), t->negative);
   }
   grow(m, &all, parts.t, parts.negative);
   grow_by(m, &all, true);
