@@ -249,20 +249,24 @@ static bool find_right(const matrices *x, int64_t row, int64_t *right) {
   return false;
 }
 
+/* Offsets may be negative, so none of them stands for "no factor". */
 static void multiply_all(matrices *x) {
-  int64_t n_rows = ref_count(&x->call->result) / x->n, packed = -1;
+  int64_t n_rows = ref_count(&x->call->result) / x->n, packed = 0;
   row_list rows = {.len = 0};
+  bool has_packed = false;
   for (int64_t row = 0; row <= n_rows; row++) {
-    int64_t right = -1;
-    if (row < n_rows && !find_right(x, row, &right)) continue;
-    if (rows.len && (right != rows.right || rows.len == MOST_ROWS)) {
-      if (rows.right != packed) pack_right(x, rows.right);
+    int64_t right = 0;
+    bool end = row == n_rows;
+    if (!end && !find_right(x, row, &right)) continue;
+    if (rows.len && (end || right != rows.right || rows.len == MOST_ROWS)) {
+      if (!has_packed || rows.right != packed) pack_right(x, rows.right);
+      has_packed = true;
       packed = rows.right;
       multiply_rows(x, &rows);
       rows.len = 0;
     }
     rows.right = right;
-    if (row < n_rows) rows.data[rows.len++] = row;
+    if (!end) rows.data[rows.len++] = row;
   }
 }
 
