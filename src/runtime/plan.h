@@ -234,7 +234,7 @@ typedef struct rt_instr {
  * with a step, and in the peers of messages with one. Loops are in order and do not overlap. Buffers that are
  * allocated in a loop are freed in it. A communication posted in a loop is joined in the same repetition by the
  * stream that posts it, so it has ended when it is posted again. Other streams join it in the same repetition
- * or in the next. */
+ * or in the next. A loop may have no instructions left: waits that order nothing are removed. */
 typedef struct rt_loop {
   uint32_t first, n, times;
 } rt_loop;
@@ -332,13 +332,13 @@ typedef struct rt_cursor {
 } rt_cursor;
 static inline bool rt_cursor_next(rt_cursor *c) {
   const rt_plan *p = c->plan;
-  if (c->loop < p->n_loops) {
+  for (; c->loop < p->n_loops; c->loop++, c->turn = 0) {
     const rt_loop *l = &p->loops[c->loop];
-    if (c->next == l->first + l->n) {
-      bool again = c->turn + 1 < l->times;
-      c->turn = again ? c->turn + 1 : 0;
-      c->next = again ? l->first : c->next;
-      c->loop += !again;
+    if (l->n == 0) continue;
+    if (c->next != l->first + l->n) break;
+    if (++c->turn < l->times) {
+      c->next = l->first;
+      break;
     }
   }
   c->instr = c->next;

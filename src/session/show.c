@@ -104,7 +104,7 @@ static status show_guarded(void *context) {
   strbuf_init(&out, &c->scratch);
   put_head(c, &out);
   for (uint32_t i = 0; i < p->n_instrs; i++) {
-    if (l < end && i == l->first + l->n) l++;
+    while (l < end && i == l->first + l->n) l++;
     if (l < end && i == l->first) strbuf_printf(&out, "        %u times:\n", l->times);
     put_instr(c, i, l < end && i >= l->first, &out);
   }

@@ -312,6 +312,19 @@ static status test_apart(void *context) {
   return STATUS_OK;
 }
 
+/* ---- loops without instructions ---- */
+/* Such are left where waits are taken out. */
+static void test_empty_loops(void) {
+  static const uint32_t expected[] = {0, 0, 1, 2, 2, 2, 3};
+  rt_instr instrs[4] = {{0}};
+  rt_loop loops[] = {{0, 0, 3}, {0, 1, 2}, {1, 0, 2}, {1, 0, 4}, {2, 1, 3}, {4, 0, 2}};
+  rt_plan plan = {.instrs = instrs, .n_instrs = 4, .loops = loops, .n_loops = 6};
+  uint32_t n = 0;
+  for (rt_cursor c = {.plan = &plan}; n <= 7 && rt_cursor_next(&c); n++)
+    EXPECT_INT(c.instr, n < 7 ? expected[n] : UINT32_MAX);
+  EXPECT_INT(n, 7);
+}
+
 /* ---- cost ---- */
 /* A loop of a hundred times the iterations takes the same memory. */
 static status test_bytes(void *context) {
@@ -338,6 +351,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) test_example(&examples[i]);
   for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
     EXPECT(memory_guard(test_apart, (void *)apart[i]) == STATUS_OK);
+  test_empty_loops();
   EXPECT(memory_guard(test_bytes, NULL) == STATUS_OK);
   for (uint64_t s = first; s < first + seeds; s++) EXPECT(memory_guard(try_seed, &s) == STATUS_OK);
   printf("%u programs, %u of them refused: %u loops kept, %llu instructions bound as %llu\n",
