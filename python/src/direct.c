@@ -48,7 +48,7 @@ PyObject *weir_py_direct(PyObject *o, PyObject *const *args, Py_ssize_t n) {
   void *handle = NULL;
   d.n = d.n_streams = 0;
   weir_run_args a = {.struct_size = sizeof a, .inputs = d.list, .streams = d.streams};
-  a.seed = PyLong_AsUnsignedLongLongMask(seed);
+  if (!weir_py_seed(seed, &a.seed)) return NULL;
   if (stream != Py_None) handle = PyLong_AsVoidPtr(stream);
   if (PyErr_Occurred()) return NULL;
   void *const *given = stream == Py_None ? NULL : &handle;

@@ -53,10 +53,10 @@ static weir_status start(pending *p, weir_run_args *a, PyObject *callable) {
 PyObject *weir_py_start(PyObject *program, PyObject *args) {
   PyObject *inputs, *outputs, *stream, *streams, *callable, *rest;
   int64_t donated[WEIR_PY_OUTPUTS];
-  unsigned long long seed;
+  uint64_t seed;
   weir_stream given[WEIR_PY_SMALL];
-  if (!PyArg_ParseTuple(args, "O!O!KOO!OO", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
-                        &stream, &PyTuple_Type, &streams, &callable, &rest))
+  if (!PyArg_ParseTuple(args, "O!O!O&OO!OO", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs,
+                        weir_py_seed, &seed, &stream, &PyTuple_Type, &streams, &callable, &rest))
     return NULL;
   Py_ssize_t n_streams = weir_py_streams(streams, given);
   if (n_streams < 0) return NULL;

@@ -26,14 +26,15 @@ static void dealloc(PyObject *o) {
 static PyObject *run(PyObject *o, PyObject *args) {
   weir_py_program *self = self_of(o);
   PyObject *inputs, *outputs, *stream, *streams, *rest;
-  unsigned long long seed;
+  uint64_t seed;
   int as_definition, profile;
   int64_t donated[WEIR_PY_OUTPUTS];
   weir_py_side in = {0}, out = {0};
   weir_stream given[WEIR_PY_SMALL];
   weir_status st = WEIR_OK;
-  if (!PyArg_ParseTuple(args, "O!O!KppOO!O", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &seed,
-                        &as_definition, &profile, &stream, &PyTuple_Type, &streams, &rest))
+  if (!PyArg_ParseTuple(args, "O!O!O&ppOO!O", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs,
+                        weir_py_seed, &seed, &as_definition, &profile, &stream, &PyTuple_Type,
+                        &streams, &rest))
     return NULL;
   Py_ssize_t n_streams = weir_py_streams(streams, given);
   if (n_streams < 0) return NULL;

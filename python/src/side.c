@@ -59,6 +59,20 @@ int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_sid
 }
 
 /* ---- what else a run is given ---- */
+int weir_py_seed(PyObject *o, void *result) {
+  PyObject *number = PyNumber_Index(o);
+  if (!number) {
+    PyErr_Format(PyExc_TypeError, "the seed is an integer, not %R", o);
+    return 0;
+  }
+  uint64_t seed = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred())
+    PyErr_Format(PyExc_ValueError, "the seed is from 0 to 2**64 - 1, not %R", number);
+  else *(uint64_t *)result = seed;
+  Py_DECREF(number);
+  return PyErr_Occurred() == NULL;
+}
+
 Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list) {
   Py_ssize_t n = PyTuple_Size(tuple);
   if (n > WEIR_PY_SMALL) {

@@ -84,6 +84,8 @@ typedef struct weir_py_side {
 } weir_py_side;
 int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s);
 void weir_py_side_drop(weir_py_side *s);
+/* For the format O&: the seed, a uint64_t, of an integer of any kind. 0: an exception, it is none or does not fit. */
+int weir_py_seed(PyObject *o, void *result);
 /* Pairs of GPU and handle; the number of them, or -1 and an exception. */
 Py_ssize_t weir_py_streams(PyObject *tuple, weir_stream *list);
 /* Fills in both sides and `rest`: None, or (a capsule of shapes or None, a number per output of the input whose memory

@@ -101,6 +101,17 @@ class Run(unittest.TestCase):
         x = np.zeros(8, "f4")
         np.testing.assert_array_equal(f(x, seed=1), f(x, seed=1))
         self.assertFalse((f(x, seed=1) == f(x, seed=2)).all())
+        np.testing.assert_array_equal(f(x, seed=np.int32(1)), f(x, seed=1))
+        f(x, seed=2**64 - 1)
+        y = np.empty_like(x)
+        calls = (lambda s: f(x, seed=s), lambda s: f(x, seed=s, out=y), lambda s: f.definition(x, seed=s),
+                 lambda s: f.run_async(x, seed=s))
+        for call in calls:
+            for seed in (-1, 2**64, np.int64(-1)):
+                with self.assertRaisesRegex(ValueError, "seed is from 0 to"):
+                    call(seed)
+            with self.assertRaisesRegex(TypeError, "seed is an integer, not 1.5"):
+                call(1.5)
 
     def test_threads(self):
         wrong = []
