@@ -27,14 +27,66 @@ static bool has_streams(const ir_func *f) {
   return false;
 }
 
-/* Is a reduction cut by a stream? Without it the sum would be another one. What the host program was made from has all
- * marks that were propagated, and the reductions that composite operations were written as. */
-static bool adds_up(const ir_func *host) {
+/* ---- sums that other streams would change ---- */
+/* Does the operation add up, or multiply, elements of which each is rounded? */
+static bool sums_floats(const ir_func *f, const ir_op_data *op) {
+  ir_family family = ir_op_info_of(op->code)->family;
+  if (!ir_dtype_is_float(ir_tensor_at(f, op->result)->dtype)) return false;
+  if (family == IR_FAMILY_MOMENT || family == IR_FAMILY_SCAN) return true;
+  ir_fold fold = family == IR_FAMILY_REDUCE ? ir_op_fold(op->code) : IR_FOLD_MAX;
+  return fold == IR_FOLD_SUM || fold == IR_FOLD_PROD;
+}
+
+/* The outermost dimension of the operand that it goes along. */
+static uint32_t first_summed(const ir_func *f, const ir_op_data *op) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(f, op->operands[0], dims), first = rank;
+  bool scan = ir_op_info_of(op->code)->family == IR_FAMILY_SCAN;
+  const ir_attr *along = ir_op_attr(op, scan ? "dim" : "dims");
+  if (!scan && !along->given) return 0;
+  for (uint32_t i = 0; i < (scan ? 1 : along->len); i++) {
+    int64_t axis = scan ? along->i : along->ints[i];
+    uint32_t dim = (uint32_t)(axis < 0 ? axis + rank : axis);
+    if (dim < first) first = dim;
+  }
+  return first;
+}
+
+/* The place in the logical domain of what a loop axis is cut from. */
+static uint32_t dimension_of(const ir_func *f, const ir_tensor_data *t, ir_axis a) {
+  for (;;) {
+    for (uint32_t i = 0; i < t->now.logical.len; i++)
+      if (IR_SAME(t->now.logical.data[i], a)) return i;
+    ir_transform def = ir_axis_at(f, a)->def;
+    if (!def.id) return t->now.logical.len;
+    a = ir_transform_at(f, def)->in[0];
+  }
+}
+
+/* Are slices summed in another order than the whole? Those of a dimension inside of what is added up may be: without it
+ * a column of numbers is a row, which vectors add up. */
+static bool turns_sum(const ir_func *f, const ir_op_data *op) {
+  const ir_tensor_data *t = ir_tensor_at(f, op->result);
+  if (!sums_floats(f, op)) return false;
+  uint32_t first = first_summed(f, op);
+  for (uint32_t i = 0; i < t->now.loop.len; i++) {
+    ir_axis a = t->now.loop.data[i];
+    if (ir_axis_at(f, a)->mark.kind == IR_MARK_STREAM && dimension_of(f, t, a) >= first)
+      return true;
+  }
+  return false;
+}
+
+/* Would sums be others without the streams, as a stream cuts a reduction, or turns a sum? What the host program was made
+ * from has all marks that were propagated, and the sums that composite operations were written as. */
+static bool changes_sums(const ir_func *host) {
   const ir_func *f = host->host->lowered;
   for (uint32_t i = 1; f && i < f->axes.len; i++) {
     const ir_axis_data *a = &f->axes.data[i];
     if (a->mark.kind == IR_MARK_STREAM && a->kind == IR_AXIS_REDUCTION) return true;
   }
+  for (uint32_t i = 0; f && i < f->scheduled.len; i++)
+    if (turns_sum(f, ir_op_at(f, f->scheduled.data[i]))) return true;
   return false;
 }
 
@@ -50,7 +102,7 @@ static status vary_streams(varying *v) {
   bool own_first = host->host->own_first;
   choose_variant other = {.pass = own_first ? "stream-slices" : "stream-pieces"};
   TRY(lower_with(v, other.pass, &other.host));
-  bool differs = v->of->deterministic && adds_up(other.host);
+  bool differs = v->of->deterministic && changes_sums(other.host);
   if (other.host->host->own_first != own_first && !differs) v->to->list[v->to->n++] = other;
   else if (!has_stream_loops(host)) return STATUS_OK; /* no loop came of any mark */
   other.pass = "unstream";
@@ -102,7 +154,7 @@ static status slice_products(varying *v, shard_slices which) {
   other.added = print_added(sliced, before, other.pass);
   if (is_known(v->to, other.added)) return STATUS_OK;
   TRY(lower_with(v, other.pass, &other.host));
-  if (v->of->deterministic && adds_up(other.host)) return STATUS_OK;
+  if (v->of->deterministic && changes_sums(other.host)) return STATUS_OK;
   if (has_stream_loops(other.host)) v->to->list[v->to->n++] = other; /* it is not disabled */
   return STATUS_OK;
 }
@@ -127,7 +179,7 @@ static status slice_each_way(varying *v) {
 status choose_find_variants(const choose_varied *of, arena *scratch, choose_variants *result) {
   varying v = {.of = of, .scratch = scratch, .to = result};
   if (of->host->meshes.len <= 1) return STATUS_OK;
-  bool fixed = of->deterministic && adds_up(of->host);
+  bool fixed = of->deterministic && changes_sums(of->host);
   if (has_streams(of->fusion) && !fixed) TRY(vary_streams(&v));
   bool streams = has_streams(of->fusion) && has_stream_loops(of->host);
   return result->n || streams ? STATUS_OK : slice_each_way(&v);

@@ -194,14 +194,21 @@ static gen_program *any_program(uint64_t seed) {
   return seed % 4 == 1 ? gen_create_along(seed, false) : gen_create(&o);
 }
 
+static void show(const gen_program *p, const char *text) {
+  (void)fputs(text, stderr);
+  for (uint32_t i = 0; p && i < p->n_bindings; i++) (void)fprintf(stderr, "-D %s ", p->bindings[i]);
+  (void)fputs("\n", stderr);
+}
+
 static void try_seed(uint64_t seed) {
   gen_random r = {seed * 2 + 1};
   char sums[1024];
   gen_program *p = seed % 4 < 3 ? any_program(seed) : NULL;
   subject x = {.seed = seed};
   if (!p) write_sums(sums, sizeof sums, &r);
-  if (open_subject(&x, p ? p->text : sums, p)) EXPECT(try_subject(&x, &r));
-  else n_refused++;
+  const char *text = p ? p->text : sums;
+  if (!open_subject(&x, text, p)) n_refused++;
+  else if (!EXPECT(try_subject(&x, &r))) show(p, text);
   close_subject(&x);
   gen_destroy(p);
 }
