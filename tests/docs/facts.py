@@ -1,7 +1,8 @@
 """facts.py WEIR: what pages say of the command is what the command says.
 
 Links and anchors lead somewhere, commands with output are run, pictures are well-formed and used, the index has every
-page, and the tables of passes, operations, options and commands are those that `weir` prints."""
+page, the table of tests has every room and names tests that exist, and the tables of passes, operations, options and
+commands are those that `weir` prints."""
 import glob
 import os
 import re
@@ -93,6 +94,20 @@ def rooms():
                     expect(truth, f"docs/pictures/rooms.svg: {room} is not above {other}")
 
 
+def tests():
+    """Every room of the law has a row in the table of tests, and what the row names exists."""
+    table = re.search(r"^## Which tests look at what$(.*?)^## ", read("docs/testing.md"), flags=re.M | re.S)[1]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", table, flags=re.M)
+    have = [room for row in rows for room in re.findall(r"`([^`]*)`", row[0])]
+    law = re.search(r"<!-- include law -->(.*?)<!--", read("docs/architecture.md"), flags=re.S)[1]
+    for room in re.findall(r"^\| `(.*?)` \|", law, flags=re.M):
+        known = room in ("weir", "examples") or any(name == room or name.startswith(room.rstrip("*")) for name in have)
+        expect(known, f"docs/testing.md: no tests of room {room}")
+    for name in {name for row in rows for name in re.findall(r"`([^`]*)`", row[1])}:
+        found = glob.glob(f"tests/{name}", root_dir=ROOT) or os.path.exists(os.path.join(ROOT, name))
+        expect(found, f"docs/testing.md: there is no test {name}")
+
+
 def passes():
     expect(weir("list", "passes") in read("docs/passes.md"), "docs/passes.md: not the list of `weir list passes`")
 
@@ -124,7 +139,7 @@ def commands():
         expect(f"## weir {name}\n" in cli, f"docs/cli.md: weir {name} is not described")
 
 
-for check in (links, blocks, index, pictures, rooms, passes, operations, options, commands):
+for check in (links, blocks, index, pictures, rooms, tests, passes, operations, options, commands):
     check()
 print("\n".join(failures))
 sys.exit(1 if failures else 0)
