@@ -4,7 +4,7 @@
     f = weir.compile("fusion f { x : f32[n]; y = exp(x); return y }")
     y = f(numpy.ones(4, "float32"))
 
-Arrays are taken by DLPack (NumPy, PyTorch, JAX, CuPy) and used where they are. See docs/python.md.
+Arrays are taken by DLPack (NumPy, PyTorch, JAX, CuPy) and used in place where that is possible. See docs/python.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pend
 # ---- errors ----
 
 class Diagnostic(NamedTuple):
-    """One message about a program. `file` is "" and line and column are 0 where it has no place; `suggestion` is what to
-    write instead, or ""; `rank` is the rank that failed, or -1."""
+    """One message about a program. Without a place `file` is "" and line and column are 0. `suggestion` is what to write
+    instead, or ""; `rank` is the rank that failed, or -1."""
 
     file: str
     line: int
@@ -84,15 +84,15 @@ def launch_rank() -> int:
 
 
 def list_of(kind: str) -> str:
-    """What there is, as `weir list` prints it: "ops", "passes", "devices", "comms", "machines" or "options"."""
+    """The lines of `weir list KIND`: "ops", "passes", "devices", "comms", "machines" or "options"."""
     return _weir.list(kind)
 
 
 def log_to(text: Callable[[str], Any] | None = None,
            progress: Callable[[str, int, int], Any] | None = None) -> None:
-    """Functions that are called while the library works: `text(str)` with what it would write to standard error,
-    `progress(what, done, total)` with how far long work is. They are called from any thread, and must not call the
-    library. None: what would be written is, and progress is not shown."""
+    """Sets functions that the library calls while it works: `text(str)` with what it would write to standard error, and
+    `progress(what, done, total)` during long work. They are called from any thread, and must not call the library.
+    None: texts go to standard error, and progress is not shown."""
     _weir.log_to(text, progress)
 
 
@@ -107,7 +107,9 @@ class World:
         World(exchange, rank=r, size=n)             # exchange(bytes) gives a list of the bytes of all ranks
         World.of_torch()                            # of torch.distributed, which is initialised
 
-    All ranks make it, and compile programs for it, in the same order. It ends with the last program that uses it.
+    All ranks must make their worlds, and compile the programs for them, in the same order. A world ends with the last
+    program that uses it. `rank`, `size`, `local` (the number among the ranks of this machine) and `carrier` ("mpi" or
+    "tcp") describe it.
     """
 
     def __init__(self, exchange: Callable[[bytes], Sequence[bytes]] | None = None, *, rank: int = 0, size: int = 0,
@@ -138,7 +140,7 @@ class World:
 
 # ---- programs ----
 
-Donated = dict[str, str | None] | Sequence[str] | str | None  # inputs, and the outputs that are given their memory
+Donated = dict[str, str | None] | Sequence[str] | str | None  # inputs, and the outputs that take their memory
 
 
 class TensorInfo(NamedTuple):
@@ -176,7 +178,7 @@ def _device_memory(given):
 
 
 class Module:
-    """Parsed programs of one file or text."""
+    """The programs of one file or text: fusions and host programs. load() makes one."""
 
     def __init__(self, text: str, name: str = "<text>"):
         self._core = _weir.Module(name, text)
@@ -184,7 +186,7 @@ class Module:
 
     @property
     def names(self) -> list[str]:
-        """The programs in it: fusions and host programs."""
+        """The names of its programs, in order."""
         return [name for name, _ in self._core.names()]
 
     def __str__(self) -> str:
@@ -192,7 +194,8 @@ class Module:
             return self._core.print()
 
     def compile(self, name: str | None = None, **options: Any) -> Program:
-        """Compiles a program, the first one by default. Options are those of `weir list options`."""
+        """Compiles a program, the first one by default. Options are those of `weir list options` (`memory_limit=8` is
+        --memory-limit=8), `world`, and `device_memory` ("torch", or a pair of functions)."""
         return Program(self, self.names[0] if name is None else name, options)
 
 
@@ -206,12 +209,13 @@ def load(source: str | os.PathLike, name: str | None = None) -> Module:
 
 
 def compile(source: str | os.PathLike, name: str | None = None, **options: Any) -> Program:
-    """load() and Module.compile() in one."""
+    """load(source).compile(name, **options)."""
     return load(source).compile(name, **options)
 
 
 def _exported(kind, arrays, out) -> tuple[tuple, tuple]:
-    """Arrays in a form that their package exports; raises again if that is the one they have."""
+    """Arrays converted to a form that their package can export. To be called while an exception is handled, which is
+    raised again if there is nothing to convert."""
     inputs, outputs = each(kind.readable, arrays), each(kind.writable, out)
     if all(a is b for a, b in zip(flat(inputs + outputs), flat(arrays + out))):
         raise
@@ -219,7 +223,8 @@ def _exported(kind, arrays, out) -> tuple[tuple, tuple]:
 
 
 class Program:
-    """A compiled program. Call it with arrays; it returns arrays of the same kind."""
+    """A compiled program. Call it with arrays; it returns one array, or a tuple of them, of the same package. Several
+    threads may call it; their runs take turns. `name`, `inputs`, `outputs` and `options` describe it."""
 
     def __init__(self, module: Module, name: str, options: dict):
         self.module = module
@@ -245,18 +250,19 @@ class Program:
 
     @property
     def device(self) -> str:
-        """What executes it: "cpu", "cuda", "sim", or "ref", the reference evaluator."""
+        """The device that runs it: "cpu", "cuda", "sim", "null"; "ref" is the reference evaluator."""
         return self._core.device()
 
     @property
     def devices(self) -> tuple[int, int, int]:
-        """Of the program's devices the first in this process, how many are, and how many there are in all."""
+        """(first, count, all): the first device of the program in this process, how many are in this process, and how many
+        it has in all processes."""
         return self._core.devices()
 
     # -- running --
 
     def shapes(self, *inputs: Sequence[int]) -> list[tuple[int, ...]]:
-        """The outputs' shapes for shapes of the inputs."""
+        """The shapes of the outputs, for these shapes of all inputs."""
         found = self._shapes.get(inputs)
         if found is None:
             with self.module._lock:
@@ -382,8 +388,9 @@ class Program:
         return found[0]
 
     def shard(self, name: str, *shapes: Sequence[int] | None, device: int | None = None, **extents: int) -> Shard | None:
-        """What a device, the first of this process by default, holds of an input or output, for shapes of the inputs
-        (None for those that are not known) or extents by name; None: nothing. Those it depends on are enough."""
+        """The part of an input or output that a device holds (by default the first device of this process); None: it holds
+        none. `shapes` are those of the inputs, None for unknown ones; or give `extents` by name. Only those are needed
+        on which the part depends."""
         side, is_output = self.inputs, False
         if name not in (t.name for t in side) and name in (t.name for t in self.outputs):
             side, is_output = self.outputs, True
@@ -393,7 +400,7 @@ class Program:
         return None if part is None else Shard(*part)
 
     def cut(self, name: str, array: Any, **extents: int) -> Shards:
-        """What the devices of this process hold of a whole array for input `name`: views of it."""
+        """Cuts a whole array for input `name` into the parts that the devices of this process hold: views of it."""
         number = self._number(name, self.inputs, "input")
         shapes = tuple(tuple(array.shape) if i == number else None for i in range(len(self.inputs)))
         first, count, _ = self.devices
@@ -403,14 +410,16 @@ class Program:
     def __call__(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None, profile: bool = False,
                  donate: Donated = None, whole: bool = True, extents: dict[str, int] | None = None,
                  _as_definition: bool = False) -> Any:
-        """Runs it. `out`: arrays to write to, else new ones are made.
+        """Runs the program on one array per input; an input without dimensions may be a number.
 
-        Arrays of a GPU are ordered by its stream: `stream`, a handle as an int, or else PyTorch's current stream
-        or the default one; the call then returns when the run is issued.
-
-        Inputs and `out` may be Shards, and outputs are if `whole` is False; `extents` gives extents of whole tensors that
-        no array tells. `donate`: inputs whose memory outputs are given, as {input: output}, or names of inputs.
-        An input without dimensions may be a number.
+        out      arrays to write to; by default new ones are made
+        seed     of `uniform`
+        stream   for arrays on a GPU: the stream that orders the run, a handle as an int; by default PyTorch's current
+                 stream, or the default stream. The call returns when the run is issued
+        profile  True: records what ran when (`stats`, `trace()`)
+        donate   inputs whose memory outputs take: {input: output}, or names of inputs
+        whole    False: outputs are Shards. Inputs and `out` may be Shards in any case
+        extents  extents of whole tensors that the shapes of the arrays do not determine
         """
         if not NUMBERS.isdisjoint(map(type, arrays)) and len(arrays) == self._n_inputs:
             arrays = self._numbers(arrays)
@@ -433,8 +442,8 @@ class Program:
     def run_async(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None,
                   callback: Callable[[], Any] | None = None, donate: Donated = None, whole: bool = True,
                   extents: dict[str, int] | None = None) -> Pending:
-        """Begins a run and returns at once. Runs of one program are executed in the order of the calls; `callback` is
-        called without arguments, on another thread, when this one has ended."""
+        """Begins a run and returns at once; arguments are as for a call. Runs of one program are executed in the order of
+        the calls. `callback()` is called on another thread when this run has ended."""
         if not NUMBERS.isdisjoint(map(type, arrays)) and len(arrays) == self._n_inputs:
             arrays = self._numbers(arrays)
         kind, out, rest = self._ready(arrays, out, donate, whole, extents)
@@ -447,17 +456,17 @@ class Program:
         return Pending(core, out, kind)
 
     def prepare(self, *shapes: Sequence[int], **extents: int) -> None:
-        """Does what the first run for shapes of the inputs, or extents by name, would do besides running: binds,
-        compiles and loads kernels, allocates memory."""
+        """Prepares runs for these shapes of the inputs, or extents by name, and runs nothing: binds the program, compiles
+        and loads kernels, allocates memory."""
         with self.module._lock:
             self._core.prepare(self.module._core, self.name, extents if extents else shapes)
 
     def settle(self) -> None:
-        """Waits for runs on streams of a GPU that may find an index out of range, and raises what they have found."""
+        """Waits for runs on streams of a GPU that may still find an index out of range, and raises their error."""
         self._core.settle()
 
     def definition(self, *arrays: Any, out: Any = None, seed: int = 0, stream: int | None = None) -> Any:
-        """What the definition says: the reference evaluator, which accumulates in f64. Slow."""
+        """Evaluates the definition with the reference evaluator, which accumulates in f64. Slow."""
         return self(*arrays, out=out, seed=seed, stream=stream, _as_definition=True)
 
     # -- asking --
@@ -468,44 +477,44 @@ class Program:
             return self.module._core.lower(self.name, self.options, style)
 
     def why(self, *names: str, **extents: int) -> str:
-        """Where tensors and communications come from, and what they cost for these extents."""
+        """Explains tensors and communications by name: where they are and why, and their cost for these extents."""
         with self.module._lock:
             return self.module._core.why(self.name, self.options, extents or None, names)
 
     def verify(self, *shapes: Sequence[int], **extents: int) -> str:
-        """Proves the plan for shapes of the inputs, or extents by name: no race, no deadlock. Raises Error with all
-        findings if it is not safe, and otherwise returns the report."""
+        """Proves the plan for shapes of the inputs, or extents by name: no race, no deadlock. Returns the report; raises
+        Error with all findings if the plan is not safe."""
         with self.module._lock:
             return self._core.verify(self.module._core, self.name, extents if extents else shapes)
 
     def bound(self, *shapes: Sequence[int], machine: str = "threads", **extents: int) -> dict:
-        """The least time in which the devices of a machine (`weir list machines`, or a file) could do what the program
-        asks for, what the simulator predicts, and the communications that it waits for: seconds."""
+        """The least time in which the devices of a machine (one of `weir list machines`, or a file) could do the work of the
+        program, the time that the simulator predicts, and the communications that it waits for, in seconds."""
         options = {**self.options, "device": "sim", "machine": machine}
         with self.module._lock:
             core = self.module._core.compile(self.name, {**options, "comm": "inproc"}, None, None, None)
             return core.bound(self.module._core, self.name, extents if extents else shapes)
 
     def bucket(self, extent: str, length: int) -> int:
-        """For an extent with a capacity: how many positions a run is given that uses `length` of them. All lengths of a
-        bucket run what was bound for the first."""
+        """For an extent with a capacity: the length that arrays must have for a run that uses `length` positions. It is the
+        same for a whole bucket of lengths, so the program is bound once per bucket."""
         return self._core.bucket(extent, length)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Since it was compiled: runs, bindings and loads of plans, allocations, donated inputs that were overwritten in
-        place or copied, and plans that were evicted; and how many plans are kept now, with how many bytes."""
+        """Numbers since the program was compiled: runs; bindings and loads of plans; allocations; donated inputs that were
+        overwritten in place, or copied; evicted plans. And how many plans are kept now, and their bytes."""
         return self._core.counts()
 
     @property
     def note(self) -> str | None:
-        """What is worth saying about the program as it ran last: streams that it marks and does not use, movements of many
-        bytes that another mark would avoid."""
+        """Notes about the last run, one per line, or None: marked streams that were not used, movements of many bytes that
+        another mark would avoid."""
         return self._core.note()
 
     @property
     def stats(self) -> dict | None:
-        """Of the last run with profile=True: times in ns, bytes, counts."""
+        """Statistics of the last run with profile=True: times in ns, bytes, counts. None: there was no such run."""
         return self._core.stats()
 
     def trace(self, path: str | os.PathLike) -> None:
@@ -514,7 +523,7 @@ class Program:
 
 
 class Pending:
-    """A run under way: wait() for its outputs, or await it."""
+    """A run that was begun by run_async(): wait() for its outputs, or await it."""
 
     def __init__(self, core: _weir.Pending, out: tuple, kind: Kind):
         self._core = core
@@ -522,15 +531,15 @@ class Pending:
         self._kind = kind
 
     def done(self) -> bool:
-        """Has it ended?"""
+        """True if the run has ended. Does not wait."""
         return self._core.poll(0.0)
 
     def cancel(self) -> None:
-        """Asks it to end: no further steps are begun, and wait() raises Cancelled unless it had ended before."""
+        """Asks the run to stop: it starts no further steps, and wait() raises Cancelled unless it had already ended."""
         self._core.cancel()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The outputs, as the program returns them. Raises what the run failed with, and TimeoutError after `timeout`
+        """Waits for the run and returns its outputs, as a call does. Raises the run's error; TimeoutError after `timeout`
         seconds. Ctrl-C cancels the run."""
         try:
             ended = self._core.poll(-1.0 if timeout is None else float(timeout))

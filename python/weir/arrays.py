@@ -84,7 +84,7 @@ class _Torch(Kind):
 
 
 class _DLPack(Kind):
-    """Any package: on a GPU by the default stream; outputs are NumPy's, or, for JAX, become its own."""
+    """Any other package: ordered by the default stream of a GPU; outputs are NumPy's, and converted for JAX."""
 
     def order(self, arrays, out, stream):
         gpus = set()
@@ -149,7 +149,7 @@ def numpy_kind() -> Kind:
 
 
 def lead_of(arrays) -> Any:
-    """The array whose package outputs are of: the first that is no number; None: there is none."""
+    """The array whose package makes the outputs: the first that is not a number; None: there is none."""
     if arrays and type(arrays[0]) is not Number:
         return arrays[0]
     return next((a for a in arrays if type(a) is not Number), None)
@@ -168,8 +168,8 @@ def kind_of(array) -> Kind:
 
 
 class Shard(NamedTuple):
-    """What a device holds of a tensor: a box in the whole tensor or, `scattered`, positions in order that are no single
-    range of each dimension; `begin` is then the first. `owner`: of the devices that hold the same, the first."""
+    """The part of a tensor that a device holds: a box in the whole tensor; or, if `scattered`, positions that are not one
+    range of each dimension, in order, the first at `begin`. `owner`: the first device that holds the same part."""
 
     begin: tuple[int, ...]
     extents: tuple[int, ...]
@@ -179,15 +179,15 @@ class Shard(NamedTuple):
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """array[shard.index] is this part of a whole array."""
+        """The index for a whole array: array[shard.index] is this part."""
         if self.scattered:
             raise ValueError("the device holds scattered positions, which are no slice of the tensor")
         return tuple(slice(b, b + n) for b, n in zip(self.begin, self.extents))
 
 
 class Shards(list):
-    """What the devices of this process hold of a tensor: an array for each of them, in order, None for one that holds
-    nothing. Shards(a) where the process has one device."""
+    """The parts of a tensor that the devices of this process hold: an array for each device, in order; None for one that
+    holds nothing. Shards(a) if the process has one device."""
 
     def __init__(self, *parts: Any):
         super().__init__(parts)

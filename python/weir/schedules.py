@@ -111,7 +111,7 @@ def _place() -> tuple[str, int]:
 
 
 class Schedule:
-    """Statements about the tensors of a program, in order. schedule["x"] is the tensor called x."""
+    """The schedule of a program: statements about its tensors, in order. schedule["x"] is the tensor called x."""
 
     def __init__(self):
         self.statements: list[str] = []
@@ -144,8 +144,8 @@ class Schedule:
 
 
 class Scheduled:
-    """A tensor that statements are about. Axes are positions in its loop domain as the statements before left it; every
-    method returns the tensor, so that calls can be chained."""
+    """A tensor in a schedule. Each method adds a statement and returns the tensor, so that calls can be chained. An axis is
+    a position in the tensor's loop domain as the statements before have made it."""
 
     def __init__(self, schedule: Schedule, name: str):
         self._schedule = schedule
@@ -165,33 +165,35 @@ class Scheduled:
         return str(factor)
 
     def on(self, mesh: Mesh) -> Scheduled:
-        """It lives on the mesh."""
+        """Puts the tensor on the mesh."""
         return self._add(f" on {self._schedule.use(mesh)}")
 
     def split(self, axis: int, factor) -> Scheduled:
-        """[n] becomes [ceildiv(n, factor), factor]. A factor is a number, an extent, a mesh or one of its axes."""
+        """Splits an axis: [n] becomes [ceildiv(n, factor), factor]. A factor is a number, an extent, a mesh or one of its
+        axes."""
         return self._add(f".split({axis}, {self._by(factor)})")
 
     def outer_split(self, axis: int, factor) -> Scheduled:
-        """[n] becomes [factor, ceildiv(n, factor)]; a list of lengths cuts into chunks."""
+        """Splits an axis: [n] becomes [factor, ceildiv(n, factor)]. A list of lengths cuts it into such chunks."""
         return self._add(f".outer_split({axis}, {self._by(factor)})")
 
     def merge(self, axis: int) -> Scheduled:
-        """Axis `axis` and the next one become one."""
+        """Merges an axis with the next one."""
         return self._add(f".merge({axis})")
 
     def reorder(self, moves: dict[int, int]) -> Scheduled:
-        """Axes go to new places: {from: to}."""
+        """Moves axes to new places: {from: to}."""
         return self._add(f".reorder({', '.join(f'{a} -> {b}' for a, b in moves.items())})")
 
     def swizzle(self, axis: int, mesh_axis: MeshAxis | Mesh) -> Scheduled:
-        """Each device begins with its own position."""
+        """Makes each device begin at its own position of the axis."""
         mesh_axis = _axis_of(mesh_axis)
         self._schedule.use(mesh_axis.mesh)
         return self._add(f".swizzle({axis}, mesh.{mesh_axis.axis})")
 
     def mark(self, axis: int, mark) -> Scheduled:
-        """One position per device (a mesh axis), one slice per iteration (weir.stream), or neither (weir.serial)."""
+        """Marks an axis: one position per device (an axis of a mesh), one slice per iteration (weir.stream), or neither
+        (weir.serial)."""
         if isinstance(mark, (Mesh, MeshAxis)):
             mark = _axis_of(mark)
             self._schedule.use(mark.mesh)
@@ -199,17 +201,17 @@ class Scheduled:
         return self._add(f"[{axis}] = {mark}")
 
     def shard(self, axis: int, mesh_axis: MeshAxis | Mesh) -> Scheduled:
-        """Lives on the mesh, with this axis cut evenly over it: on(), outer_split() and mark() in one."""
+        """Cuts an axis evenly over an axis of a mesh: on(), outer_split() and mark() in one."""
         mesh_axis = _axis_of(mesh_axis)
         factor = mesh_axis.mesh if len(mesh_axis.mesh.shape) == 1 else mesh_axis
         return self.on(mesh_axis.mesh).outer_split(axis, factor).mark(axis, mesh_axis)
 
     def memory(self, kind: str) -> Scheduled:
-        """"global" or "symmetric"."""
+        """Sets the kind of memory: "global" or "symmetric"."""
         return self._add(f".memory({kind})")
 
     def allocate(self, order: list[int]) -> Scheduled:
-        """The order of dimensions in memory, outermost first."""
+        """Sets the order of dimensions in memory, outermost first."""
         return self._add(f".allocate([{', '.join(map(str, order))}])")
 
     def allocate_as_loop(self) -> Scheduled:
@@ -219,6 +221,6 @@ class Scheduled:
         return self._add(f".contiguity([{', '.join('true' if d else 'false' for d in dense)}])")
 
     def rfactor(self, axes: list[int], name: str) -> Scheduled:
-        """Reduces along `axes` first, into a new tensor called `name`, which is returned."""
+        """Reduces in two steps: first along `axes`, into a new tensor called `name`, which is returned."""
         self._schedule.add(f"{name} = {self.name}.rfactor([{', '.join(map(str, axes))}])")
         return Scheduled(self._schedule, name)
