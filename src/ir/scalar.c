@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "ir/scalar_internal.h"
+#include "ir/scalar_poly.h"
 
 /* ---- interning ---- */
 
@@ -8,8 +9,6 @@ typedef struct node_key {
   const ir_scalars *s;
   const ir_scalar_node *node;
 } node_key;
-
-static bool never_negative(ir_scalars *s, ir_scalar x);
 
 static bool same_node(const void *context, uint32_t id) {
   const node_key *k = context;
@@ -53,7 +52,7 @@ ir_scalar ir_scalar_intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir
   vec_push(s->memory, &s->nodes, node);
   table_add(&s->index, hash, id);
   /* Asking for a sign asks for those below; known ones every few levels keep that shallow. */
-  if (node.depth % 32 == 31) (void)never_negative(s, (ir_scalar){id});
+  if (node.depth % 32 == 31) (void)ir_scalar_never_negative(s, (ir_scalar){id});
   return (ir_scalar){id};
 }
 
@@ -122,8 +121,7 @@ static int compare_sizes(const ir_scalar_node *x, const ir_scalar_node *y) {
   return x->size < y->size ? -1 : 1;
 }
 
-/* A total order that depends on structure only, so that printed forms never depend on hashing. */
-static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
+int ir_scalar_compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (IR_SAME(a, b)) return 0;
   if (a.id == 0 || b.id == 0) return a.id == 0 ? -1 : 1;
   const ir_scalar_node *x = ir_scalar_node_of(s, a), *y = ir_scalar_node_of(s, b);
@@ -133,147 +131,11 @@ static int compare(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (x->kind == IR_SCALAR_SYMBOL) return compare_symbols(s, x->value, y->value);
   if (x->kind == IR_SCALAR_LIST) return compare_lists(s, a, b);
   if (x->value != y->value) return x->value < y->value ? -1 : 1;
-  int first = compare(s, x->a, y->a);
-  return first ? first : compare(s, x->b, y->b);
-}
-
-/* ---- polynomials: the form in which sums and products are simplified ---- */
-
-enum { MAX_TERMS = IR_SCALAR_MAX_TERMS, MAX_DEGREE = IR_SCALAR_MAX_DEGREE };
-
-typedef struct term {
-  int64_t coef;
-  uint32_t degree;
-  ir_scalar atoms[MAX_DEGREE]; /* sorted */
-} term;
-
-typedef struct poly {
-  uint32_t len;
-  term terms[MAX_TERMS];
-} poly;
-
-typedef enum fit { FITS, TOO_LARGE, OVERFLOWS } fit;
-
-static int compare_atoms(const ir_scalars *s, const term *a, const term *b) {
-  /* The constant term comes last. */
-  if (a->degree == 0 || b->degree == 0) return (int)(a->degree == 0) - (int)(b->degree == 0);
-  uint32_t n = a->degree < b->degree ? a->degree : b->degree;
-  for (uint32_t i = 0; i < n; i++) {
-    int c = compare(s, a->atoms[i], b->atoms[i]);
-    if (c) return c;
-  }
-  return (int)(a->degree > b->degree) - (int)(a->degree < b->degree);
-}
-
-/* Adds a term in its sorted place; terms with the same atoms join, and vanish at 0. */
-static fit add_term(const ir_scalars *s, poly *p, const term *t) {
-  if (t->coef == 0) return FITS;
-  uint32_t i = 0;
-  int c = 1;
-  while (i < p->len && (c = compare_atoms(s, &p->terms[i], t)) < 0) i++;
-  if (i < p->len && c == 0) {
-    int64_t sum;
-    if (__builtin_add_overflow(p->terms[i].coef, t->coef, &sum)) return OVERFLOWS;
-    p->terms[i].coef = sum;
-    if (sum == 0) {
-      memmove(&p->terms[i], &p->terms[i + 1], (p->len - i - 1) * sizeof(term));
-      p->len--;
-    }
-    return FITS;
-  }
-  if (p->len == MAX_TERMS) return TOO_LARGE;
-  memmove(&p->terms[i + 1], &p->terms[i], (p->len - i) * sizeof(term));
-  p->terms[i] = *t;
-  p->len++;
-  return FITS;
-}
-
-static fit term_product(const ir_scalars *s, const term *a, const term *b, term *out) {
-  if (a->degree + b->degree > MAX_DEGREE) return TOO_LARGE;
-  if (__builtin_mul_overflow(a->coef, b->coef, &out->coef)) return OVERFLOWS;
-  uint32_t i = 0, j = 0;
-  out->degree = 0;
-  while (i < a->degree || j < b->degree) {
-    bool left = j == b->degree || (i < a->degree && compare(s, a->atoms[i], b->atoms[j]) <= 0);
-    out->atoms[out->degree++] = left ? a->atoms[i++] : b->atoms[j++];
-  }
-  return FITS;
-}
-
-static bool is_product_of_atoms(const ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  while (n->kind == IR_SCALAR_MUL) {
-    const ir_scalar_node *b = ir_scalar_node_of(s, n->b);
-    if (b->kind == IR_SCALAR_ADD || b->kind == IR_SCALAR_MUL) return false;
-    n = ir_scalar_node_of(s, n->a);
-  }
-  return n->kind != IR_SCALAR_ADD;
-}
-
-/* Reads coefficient * atom * atom ... as the normal form builds it: MUL(const, MUL(MUL(x, y), z)). */
-static fit to_term(const ir_scalars *s, ir_scalar x, term *t) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  *t = (term){.coef = 1};
-  if (n->kind == IR_SCALAR_CONST) {
-    t->coef = n->value;
-    return FITS;
-  }
-  if (n->kind == IR_SCALAR_MUL && ir_scalar_is_const(s, n->a, &t->coef)) x = n->b;
-  if (!is_product_of_atoms(s, x)) { /* too large to expand when it was built: opaque */
-    t->atoms[t->degree++] = x;
-    return FITS;
-  }
-  term one = {.coef = 1, .degree = 1};
-  for (n = ir_scalar_node_of(s, x); n->kind == IR_SCALAR_MUL; n = ir_scalar_node_of(s, x)) {
-    term before = *t;
-    one.atoms[0] = n->b;
-    fit f = term_product(s, &before, &one, t);
-    if (f != FITS) return f;
-    x = n->a;
-  }
-  term before = *t;
-  one.atoms[0] = x;
-  return term_product(s, &before, &one, t);
-}
-
-static fit to_poly(const ir_scalars *s, ir_scalar x, poly *p) {
-  p->len = 0;
-  term t;
-  const ir_scalar_node *n = ir_scalar_node_of(s, x);
-  for (; n->kind == IR_SCALAR_ADD; n = ir_scalar_node_of(s, x)) {
-    bool kept = ir_scalar_node_of(s, n->b)->kind == IR_SCALAR_ADD; /* a sum that was too large */
-    fit f = kept ? TOO_LARGE : to_term(s, n->b, &t);
-    if (f == FITS) f = add_term(s, p, &t);
-    if (f != FITS) return f;
-    x = n->a;
-  }
-  fit f = to_term(s, x, &t);
-  return f == FITS ? add_term(s, p, &t) : f;
-}
-
-static ir_scalar from_term(ir_scalars *s, const term *t) {
-  if (t->degree == 0) return ir_scalar_const(s, t->coef);
-  ir_scalar x = t->atoms[0];
-  for (uint32_t i = 1; i < t->degree; i++)
-    x = ir_scalar_intern(s, IR_SCALAR_MUL, 0, x, t->atoms[i]);
-  if (t->coef == 1) return x;
-  return ir_scalar_intern(s, IR_SCALAR_MUL, 0, ir_scalar_const(s, t->coef), x);
-}
-
-static ir_scalar from_poly(ir_scalars *s, const poly *p) {
-  if (p->len == 0) return ir_scalar_const(s, 0);
-  ir_scalar x = from_term(s, &p->terms[0]);
-  for (uint32_t i = 1; i < p->len; i++) {
-    x = ir_scalar_intern(s, IR_SCALAR_ADD, 0, x, from_term(s, &p->terms[i]));
-  }
-  return x;
+  int first = ir_scalar_compare(s, x->a, y->a);
+  return first ? first : ir_scalar_compare(s, x->b, y->b);
 }
 
 /* ---- arithmetic ---- */
-
-static bool either_overflowed(ir_scalar a, ir_scalar b) {
-  return ir_scalar_is_overflow(a) || ir_scalar_is_overflow(b);
-}
 
 static bool both_const(const ir_scalars *s, ir_scalar a, ir_scalar b, int64_t *x, int64_t *y) {
   return ir_scalar_is_const(s, a, x) && ir_scalar_is_const(s, b, y);
@@ -283,29 +145,8 @@ static bool both_const(const ir_scalars *s, ir_scalar a, ir_scalar b, int64_t *x
 static ir_scalar opaque(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   bool commutes = kind == IR_SCALAR_ADD || kind == IR_SCALAR_MUL || kind == IR_SCALAR_MIN ||
                   kind == IR_SCALAR_MAX;
-  if (commutes && compare(s, a, b) > 0) return ir_scalar_intern(s, kind, 0, b, a);
+  if (commutes && ir_scalar_compare(s, a, b) > 0) return ir_scalar_intern(s, kind, 0, b, a);
   return ir_scalar_intern(s, kind, 0, a, b);
-}
-
-static fit add_polys(const ir_scalars *s, poly *p, const poly *q) {
-  for (uint32_t i = 0; i < q->len; i++) {
-    fit f = add_term(s, p, &q->terms[i]);
-    if (f != FITS) return f;
-  }
-  return FITS;
-}
-
-static fit mul_polys(const ir_scalars *s, const poly *p, const poly *q, poly *out) {
-  out->len = 0;
-  for (uint32_t i = 0; i < p->len; i++) {
-    for (uint32_t j = 0; j < q->len; j++) {
-      term t;
-      fit f = term_product(s, &p->terms[i], &q->terms[j], &t);
-      if (f == FITS) f = add_term(s, out, &t);
-      if (f != FITS) return f;
-    }
-  }
-  return FITS;
 }
 
 enum { MEMO = 512 };
@@ -330,16 +171,16 @@ static ir_scalar remembered(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_
 
 static ir_scalar sum(ir_scalars *s, ir_scalar a, ir_scalar b) {
   poly p, q;
-  fit f = to_poly(s, a, &p);
-  if (f == FITS) f = to_poly(s, b, &q);
-  if (f == FITS) f = add_polys(s, &p, &q);
-  if (f == OVERFLOWS) return IR_SCALAR_OVERFLOW;
-  return f == FITS ? from_poly(s, &p) : opaque(s, IR_SCALAR_ADD, a, b);
+  poly_fit f = poly_of(s, a, &p);
+  if (f == POLY_FITS) f = poly_of(s, b, &q);
+  if (f == POLY_FITS) f = poly_add(s, &p, &q);
+  if (f == POLY_OVERFLOWS) return IR_SCALAR_OVERFLOW;
+  return f == POLY_FITS ? poly_scalar(s, &p) : opaque(s, IR_SCALAR_ADD, a, b);
 }
 
 ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
   int64_t x, y, z;
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (both_const(s, a, b, &x, &y)) {
     return __builtin_add_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
   }
@@ -348,16 +189,16 @@ ir_scalar ir_scalar_add(ir_scalars *s, ir_scalar a, ir_scalar b) {
 
 static ir_scalar product(ir_scalars *s, ir_scalar a, ir_scalar b) {
   poly p, q, r;
-  fit f = to_poly(s, a, &p);
-  if (f == FITS) f = to_poly(s, b, &q);
-  if (f == FITS) f = mul_polys(s, &p, &q, &r);
-  if (f == OVERFLOWS) return IR_SCALAR_OVERFLOW;
-  return f == FITS ? from_poly(s, &r) : opaque(s, IR_SCALAR_MUL, a, b);
+  poly_fit f = poly_of(s, a, &p);
+  if (f == POLY_FITS) f = poly_of(s, b, &q);
+  if (f == POLY_FITS) f = poly_mul(s, &p, &q, &r);
+  if (f == POLY_OVERFLOWS) return IR_SCALAR_OVERFLOW;
+  return f == POLY_FITS ? poly_scalar(s, &r) : opaque(s, IR_SCALAR_MUL, a, b);
 }
 
 ir_scalar ir_scalar_mul(ir_scalars *s, ir_scalar a, ir_scalar b) {
   int64_t x, y, z;
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (both_const(s, a, b, &x, &y)) {
     return __builtin_mul_overflow(x, y, &z) ? IR_SCALAR_OVERFLOW : ir_scalar_const(s, z);
   }
@@ -368,29 +209,17 @@ ir_scalar ir_scalar_sub(ir_scalars *s, ir_scalar a, ir_scalar b) {
   return ir_scalar_add(s, a, ir_scalar_mul(s, b, ir_scalar_const(s, -1)));
 }
 
-/* t / d when that is exact for all values: the coefficient divides and d's atoms are among t's. */
-static bool divide_term(const ir_scalars *s, const term *t, const term *d, term *quotient) {
-  if (d->coef < 1 || t->coef % d->coef != 0) return false;
-  *quotient = (term){.coef = t->coef / d->coef};
-  uint32_t j = 0;
-  for (uint32_t i = 0; i < t->degree; i++) {
-    if (j < d->degree && compare(s, t->atoms[i], d->atoms[j]) == 0) j++;
-    else quotient->atoms[quotient->degree++] = t->atoms[i];
-  }
-  return j == d->degree;
-}
-
 /* a = quotient * b + rest, with every term that b divides moved into the quotient. */
 static bool divide(ir_scalars *s, ir_scalar a, ir_scalar b, ir_scalar *quotient, ir_scalar *rest) {
   poly p, d, q = {0}, r = {0};
-  if (to_poly(s, a, &p) != FITS || to_poly(s, b, &d) != FITS || d.len != 1) return false;
+  if (poly_of(s, a, &p) != POLY_FITS || poly_of(s, b, &d) != POLY_FITS || d.len != 1) return false;
   for (uint32_t i = 0; i < p.len; i++) {
-    term t;
-    bool exact = divide_term(s, &p.terms[i], &d.terms[0], &t);
-    if (add_term(s, exact ? &q : &r, exact ? &t : &p.terms[i]) != FITS) return false;
+    poly_term t;
+    bool exact = poly_divide_term(s, &p.terms[i], &d.terms[0], &t);
+    if (poly_add_term(s, exact ? &q : &r, exact ? &t : &p.terms[i]) != POLY_FITS) return false;
   }
-  *quotient = from_poly(s, &q);
-  *rest = from_poly(s, &r);
+  *quotient = poly_scalar(s, &q);
+  *rest = poly_scalar(s, &r);
   return true;
 }
 
@@ -429,13 +258,13 @@ static ir_scalar rounded_up(ir_scalars *s, ir_scalar a, ir_scalar b) {
 }
 
 ir_scalar ir_scalar_floordiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
   return remembered(s, IR_SCALAR_FLOORDIV, a, b, rounded_down);
 }
 
 ir_scalar ir_scalar_ceildiv(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (IR_SAME(a, b)) return ir_scalar_const(s, 1);
   return remembered(s, IR_SCALAR_CEILDIV, a, b, rounded_up);
 }
@@ -451,7 +280,7 @@ static ir_scalar remainder_of(ir_scalars *s, ir_scalar a, ir_scalar b) {
 }
 
 ir_scalar ir_scalar_mod(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (IR_SAME(a, b)) return ir_scalar_const(s, 0);
   return remembered(s, IR_SCALAR_MOD, a, b, remainder_of);
 }
@@ -487,144 +316,17 @@ static ir_scalar choose(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scal
 }
 
 ir_scalar ir_scalar_min(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (ir_scalar_le(s, a, b) == IR_TRUE) return a;
   if (ir_scalar_le(s, b, a) == IR_TRUE) return b;
   return choose(s, IR_SCALAR_MIN, a, b);
 }
 
 ir_scalar ir_scalar_max(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
+  if (ir_scalar_either_overflowed(a, b)) return IR_SCALAR_OVERFLOW;
   if (ir_scalar_le(s, a, b) == IR_TRUE) return b;
   if (ir_scalar_le(s, b, a) == IR_TRUE) return a;
   return choose(s, IR_SCALAR_MAX, a, b);
-}
-
-/* ---- proofs ---- */
-
-/* A number that the atom never exceeds: x mod c is at most c - 1. */
-static bool greatest_of_atom(const ir_scalars *s, ir_scalar atom, int64_t *greatest) {
-  const ir_scalar_node *n = ir_scalar_node_of(s, atom);
-  int64_t divisor;
-  bool chunk = n->kind == IR_SCALAR_CHUNK, start = n->kind == IR_SCALAR_CHUNK_START;
-  if (chunk) *greatest = ir_scalar_list_of(s, n->b)->longest;
-  if (start) *greatest = ir_scalar_list_of(s, n->b)->total;
-  if (chunk || start) return true;
-  if (n->kind != IR_SCALAR_MOD || !ir_scalar_is_const(s, n->b, &divisor)) return false;
-  *greatest = divisor - 1;
-  return true;
-}
-
-/* The least value of coef * (product of atoms), if it is bounded below. */
-static bool least_of_term(ir_scalars *s, const term *t, int64_t *least) {
-  *least = t->degree == 0 ? t->coef : 0;
-  for (uint32_t i = 0; i < t->degree; i++) {
-    if (!never_negative(s, t->atoms[i])) return false;
-  }
-  if (t->degree == 0 || t->coef >= 0) return true;
-  int64_t greatest;
-  return t->degree == 1 && greatest_of_atom(s, t->atoms[0], &greatest) &&
-         !__builtin_mul_overflow(t->coef, greatest, least);
-}
-
-/* What a term is never less than: c * d * ceildiv(x, d) >= c * x, and max(x, y) >= y. */
-static bool term_below(ir_scalars *s, const term *t, ir_scalar *below) {
-  for (uint32_t i = 0; i < t->degree; i++) {
-    if (!never_negative(s, t->atoms[i])) return false;
-  }
-  for (uint32_t i = 0; i < t->degree && t->coef > 0; i++) {
-    const ir_scalar_node n = *ir_scalar_node_of(s, t->atoms[i]);
-    int64_t d = 1;
-    bool divided = n.kind == IR_SCALAR_CEILDIV && ir_scalar_is_const(s, n.b, &d);
-    if ((!divided && n.kind != IR_SCALAR_MAX) || t->coef % d) continue;
-    *below = ir_scalar_mul(s, ir_scalar_const(s, t->coef / d), divided ? n.a : n.b);
-    for (uint32_t j = 0; j < t->degree; j++) {
-      if (j != i) *below = ir_scalar_mul(s, *below, t->atoms[j]);
-    }
-    return true;
-  }
-  return false;
-}
-
-/* Is what x is never less than never negative? Not asked of what is large, where it could go on for long. */
-static bool proves_below(ir_scalars *s, ir_scalar x, const poly *p) {
-  if (ir_scalar_node_of(s, x)->size > IR_SCALAR_SMALL) return false;
-  for (uint32_t i = 0; i < p->len; i++) {
-    ir_scalar below;
-    if (!term_below(s, &p->terms[i], &below)) continue;
-    ir_scalar less = ir_scalar_sub(s, from_term(s, &p->terms[i]), below);
-    below = ir_scalar_sub(s, x, less);
-    return !ir_scalar_is_overflow(below) && never_negative(s, below);
-  }
-  return false;
-}
-
-static bool proves_not_negative(ir_scalars *s, ir_scalar x) {
-  const ir_scalar_node n = *ir_scalar_node_of(s, x);
-  switch (n.kind) {
-  case IR_SCALAR_OVERFLOWED: return false;
-  case IR_SCALAR_CONST: return n.value >= 0;
-  case IR_SCALAR_LIST: return false;
-  case IR_SCALAR_SYMBOL: return true;
-  case IR_SCALAR_MOD: return true;
-  case IR_SCALAR_CHUNK:
-  case IR_SCALAR_CHUNK_START: return true;
-  case IR_SCALAR_FLOORDIV:
-  case IR_SCALAR_CEILDIV: return never_negative(s, n.a);
-  case IR_SCALAR_MIN: return never_negative(s, n.a) && never_negative(s, n.b);
-  case IR_SCALAR_MAX: return never_negative(s, n.a) || never_negative(s, n.b);
-  case IR_SCALAR_ADD:
-  case IR_SCALAR_MUL: break;
-  }
-  poly p;
-  if (to_poly(s, x, &p) != FITS) return never_negative(s, n.a) && never_negative(s, n.b);
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < p.len; i++) {
-    int64_t least;
-    const term *t = &p.terms[i];
-    bool is_self = p.len == 1 && t->degree == 1 && IR_SAME(t->atoms[0], x); /* an opaque product */
-    if (is_self) return never_negative(s, n.a) && never_negative(s, n.b);
-    if (!least_of_term(s, t, &least)) return proves_below(s, x, &p);
-    if (__builtin_add_overflow(sum, least, &sum)) return false;
-  }
-  return sum >= 0 || proves_below(s, x, &p);
-}
-
-enum { SIGN_UNKNOWN, SIGN_NEVER_NEGATIVE, SIGN_ANY };
-
-static bool never_negative(ir_scalars *s, ir_scalar x) {
-  if (ir_scalar_node_of(s, x)->sign == SIGN_UNKNOWN) {
-    bool never = proves_not_negative(s, x);
-    s->nodes.data[x.id].sign = never ? SIGN_NEVER_NEGATIVE : SIGN_ANY;
-  }
-  return s->nodes.data[x.id].sign == SIGN_NEVER_NEGATIVE;
-}
-
-ir_proof ir_scalar_le(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (either_overflowed(a, b)) return IR_UNKNOWN;
-  ir_scalar d = ir_scalar_sub(s, b, a);
-  if (ir_scalar_is_overflow(d)) return IR_UNKNOWN;
-  if (never_negative(s, d)) return IR_TRUE;
-  ir_scalar less = ir_scalar_sub(s, ir_scalar_sub(s, a, b), ir_scalar_const(s, 1));
-  return !ir_scalar_is_overflow(less) && never_negative(s, less) ? IR_FALSE : IR_UNKNOWN;
-}
-
-ir_proof ir_scalar_lt(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  ir_proof reverse = ir_scalar_le(s, b, a);
-  return reverse == IR_TRUE ? IR_FALSE : reverse == IR_FALSE ? IR_TRUE : IR_UNKNOWN;
-}
-
-ir_proof ir_scalar_eq(ir_scalars *s, ir_scalar a, ir_scalar b) {
-  if (IR_SAME(a, b)) return ir_scalar_is_overflow(a) ? IR_UNKNOWN : IR_TRUE;
-  bool apart = ir_scalar_lt(s, a, b) == IR_TRUE || ir_scalar_lt(s, b, a) == IR_TRUE;
-  return apart ? IR_FALSE : IR_UNKNOWN;
-}
-
-ir_proof ir_scalar_divides(ir_scalars *s, ir_scalar b, ir_scalar a) {
-  ir_scalar rest = ir_scalar_mod(s, a, b);
-  int64_t value;
-  if (ir_scalar_is_overflow(rest) || !ir_scalar_is_const(s, rest, &value)) return IR_UNKNOWN;
-  return value == 0 ? IR_TRUE : IR_FALSE;
 }
 
 int64_t ir_gcd(int64_t a, int64_t b) {
