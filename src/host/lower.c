@@ -12,15 +12,23 @@ static bool names_fit(ir_func *f) {
   return false;
 }
 
+/* Does it compute from what devices hold, or only move data? */
+static bool is_step(shard_ctx *c, const ir_op_data *op) {
+  shard_comm move = {0};
+  return shard_fits(c, op) || shard_comm_of(c, op, &move) == SHARD_ONE;
+}
+
 /* Operations of a program for several devices are lowered one by one. */
-static bool is_decomposed(ir_func *f) {
+static bool is_decomposed(lowering *l) {
+  ir_func *f = l->f;
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    if (ir_tensor_at(f, op->result)->mesh.id) continue;
+    bool placed = ir_tensor_at(f, op->result)->mesh.id != 0;
+    if (placed && is_step(l->shard, op)) continue;
     diag_error(&f->module->errors, op->at,
-               "'%s' is on no mesh: a program for several devices is lowered after pass "
-               "'decompose'",
-               ir_tensor_name(f, op->result));
+               "'%s' %s: a program for several devices is lowered after pass 'decompose'",
+               ir_tensor_name(f, op->result),
+               placed ? "needs data that other devices hold" : "is on no mesh");
     return false;
   }
   return true;
@@ -31,8 +39,8 @@ static status lower_guarded(void *context) {
   lowering *l = context;
   ir_func *f = l->f;
   if (shard_is_distributed(f)) {
-    if (!is_decomposed(f)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
     l->shard = shard_begin(f, &l->scratch);
+    if (!is_decomposed(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
     l->everywhere = shard_all_devices(f);
   }
   l->cuts = host_cut_store_new(&l->scratch);
