@@ -111,7 +111,7 @@ static status look(void *context) {
   if (c->out == CHECK_NONE) return refuse(c, CHECK_NONE, "nothing computes it");
   if (c->in == CHECK_NONE) return STATUS_OK;
   if (p->buffers[c->in].size_bytes != p->buffers[c->out].size_bytes)
-    return refuse(c, CHECK_NONE, "they have different sizes");
+    return refuse(c, CHECK_NONE, "devices hold more of one than of the other: place both alike");
   for (uint32_t i = 0; i < p->n_instrs; i++) note_instr(c, &all, i);
   TRY(look_at_order(c, &all));
   return c->result->safe ? look_at_races(c) : STATUS_OK;
