@@ -15,7 +15,8 @@ import threading
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from . import _weir
-from .arrays import DIRECT, KINDS, NUMBERS, Kind, Number, RawArray, Shard, Shards, each, flat, kind_of, lead_of, numpy_kind
+from .arrays import DIRECT, KINDS, NUMBERS, Kind, RawArray, Shard, Shards, each, flat, kind_of, know_numbers, lead_of
+from .arrays import number, numpy_kind
 from .plain import PlainArray
 
 __all__ = ["Cancelled", "Diagnostic", "Error", "Fusion", "Mesh", "Module", "Pending", "PlainArray", "Program", "ProgramError", "RawArray",
@@ -244,6 +245,7 @@ class Program:
         self._run = self._core.run
         self._direct = self._core.direct
         self._n_inputs = len(inputs)
+        know_numbers()
 
     def __repr__(self) -> str:
         return f"<weir.Program {self.name} on {self.device}>"
@@ -301,8 +303,8 @@ class Program:
                         + ("" if t.rank else ", or a number"))
 
     def _numbers(self, arrays) -> tuple:
-        """Python's numbers as arrays without dimensions, for inputs that have none."""
-        return tuple(Number(a, t) if type(a) in NUMBERS and t.rank == 0 else a for t, a in zip(self.inputs, arrays))
+        """Numbers of Python and NumPy as arrays without dimensions, for inputs that have none."""
+        return tuple(number(a, t) if type(a) in NUMBERS and t.rank == 0 else a for t, a in zip(self.inputs, arrays))
 
     def _ready_parts(self, arrays, out, donate, whole, extents):
         """The same where tensors are shards or inputs are donated."""

@@ -121,7 +121,24 @@ class RawArray:
         return f"<weir.RawArray {self.dtype}{list(self.shape)}>"
 
 
-NUMBERS = frozenset((bool, int, float))
+NUMBERS = {bool, int, float}
+
+
+def know_numbers() -> None:
+    """NumPy's numbers are numbers too, once NumPy is there."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or numpy.float64 in NUMBERS:
+        return
+    kinds = (numpy.bool_, numpy.integer, numpy.floating)
+    NUMBERS.update(t for t in numpy.sctypeDict.values() if issubclass(t, kinds) and t is not numpy.longdouble)
+
+
+def number(value: Any, of: Any) -> Any:
+    """What is handed over for a number: NumPy's of the input's dtype as it is."""
+    name = getattr(getattr(value, "dtype", None), "name", None)
+    if name is None:
+        return Number(value, of)
+    return value if name == _NUMPY.get(of.dtype) else Number(value.item(), of)
 
 
 class Number(PlainArray):

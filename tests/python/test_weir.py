@@ -69,7 +69,8 @@ class Run(unittest.TestCase):
     def test_numbers(self):
         f = weir.compile("fusion f { lr : f32; x : f32[n]; k : i32; y = x * lr + cast(k, f32); return y }")
         x = np.arange(3, dtype="f4")
-        for lr, k in ((0.5, 2), (1, 2), (np.float32(0.5), np.int32(2)), (np.array(0.5, "f4"), True)):
+        for lr, k in ((0.5, 2), (1, 2), (np.float32(0.5), np.int32(2)), (np.array(0.5, "f4"), True),
+                      (np.float64(0.5), np.int64(2)), (np.int8(1), np.bool_(True))):
             y = f(lr, x, k)
             self.assertIsInstance(y, np.ndarray)
             np.testing.assert_array_equal(y, x * np.float32(lr) + np.float32(k))
@@ -79,7 +80,7 @@ class Run(unittest.TestCase):
         self.assertIsInstance(scalar(1.5), np.ndarray)
         for wrong, kind, text in ((("a", x, 1), TypeError, "lr is given as str"), ((1, [1.0], 1), TypeError, "x is given as list"),
                                   ((1, 2.0, 1), TypeError, "x is given as float"), ((1, None, 1), TypeError, "x is given as NoneType"),
-                                  ((1, x, 0.5), TypeError, "k is i32"), ((1, x, 1 << 31), OverflowError, "cannot hold 2147483648")):
+                                  ((1, x, 0.5), TypeError, "k is i32"), ((1, x, np.float64(1)), TypeError, "k is i32"), ((1, x, 1 << 31), OverflowError, "cannot hold 2147483648")):
             with self.assertRaisesRegex(kind, text):
                 f(*wrong)
         fixed = np.empty(3, "f4")
