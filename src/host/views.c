@@ -215,8 +215,9 @@ static void look(viewing *v, ir_instr i) {
   facts *t = &v->of[d->tensor.id], *x;
   const ir_op_data *op = ir_op_at(v->h, d->op);
   bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
-  if (reshape) v->of[op->operands[0].id].reshaped = true;
-  else if (t->reshaped) set_order(v, op);
+  if (t->reshaped && !reshape) set_order(v, op);
+  /* A permute hands on what it is for: its operand keeps the buffer and the order that it has now. */
+  if (reshape || t->reshaped) v->of[op->operands[0].id].reshaped = true;
   d->kind = IR_VIEW;
   d->sliced = NULL;
   t->root = v->of[ir_op_at(v->h, d->op)->operands[0].id].root;
