@@ -131,6 +131,7 @@ typedef struct rt_caller_comm {
 typedef enum rt_loops_taken {
   RT_LOOPS_NONE,
   RT_LOOPS_ALONE, /* of one rank that does not communicate */
+  RT_LOOPS_APART, /* of ranks that do not communicate */
   RT_LOOPS_ALL,
 } rt_loops_taken;
 

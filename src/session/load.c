@@ -43,10 +43,11 @@ static status join_kinds(session *x, const ir_env *env, session_plan *p) {
 
 /* What the device loads: the plan, without loops that it does not take. */
 static status find_plan(session *x, session_plan *p, const rt_plan **result) {
-  bool alone = p->plan->n_ranks <= 1 && p->plan->n_posts == 0;
+  bool apart = p->plan->n_posts == 0, alone = apart && p->plan->n_ranks <= 1;
   *result = p->plan;
   switch (x->device->ops->takes_loops) {
   case RT_LOOPS_ALL: return STATUS_OK;
+  case RT_LOOPS_APART: return apart ? STATUS_OK : session_plan_need_unrolled(x, p, result);
   case RT_LOOPS_ALONE: return alone ? STATUS_OK : session_plan_need_unrolled(x, p, result);
   case RT_LOOPS_NONE: break;
   }

@@ -1,5 +1,6 @@
 /* Loops of plans on GPUs: random programs whose loops are kept give what the same plans give on the CPU without
- * loops, directly, as graphs, with delayed streams and traced; and what is loaded does not grow with repetitions.
+ * loops, directly, as graphs, with delayed streams and traced, on one rank and on several; and what is loaded does
+ * not grow with repetitions.
  *
  *   test_cuda_loops [SEEDS [FIRST]]      replays seeds FIRST, FIRST + 1, ...
  *
@@ -10,7 +11,7 @@
 #include "test.h"
 #include "unit/bind_kit.h"
 
-enum { WAYS = 3 };
+enum { WAYS = 3, RANKS = 3 };
 
 static rt_device *cpu, *gpu[WAYS];
 static struct { uint32_t programs, refused, racing, kept; } total;
@@ -180,6 +181,57 @@ static bool run_all(subject *s, const rt_plan *plan, const rt_plan *unrolled) {
   return spans_are_right(unrolled, spans) || kit_wrong("spans differ", "");
 }
 
+/* ---- several ranks ---- */
+/* Each has arrays of its own; rank 0 those of the subject. */
+typedef struct team {
+  void *in[RANKS * KIT_VALUES], *out[RANKS * KIT_VALUES];
+  ir_array copies[RANKS][KIT_VALUES];
+} team;
+
+static void make_team(subject *s, team *t) {
+  for (uint32_t r = 0; r < RANKS; r++) {
+    for (uint32_t i = 0; i < s->n_in; i++) t->in[r * s->n_in + i] = s->in[i].data;
+    for (uint32_t i = 0; i < s->n_out; i++) {
+      int64_t bytes;
+      check(ir_array_size_bytes(&s->out[i], &bytes));
+      t->copies[r][i] = s->out[i];
+      t->copies[r][i].data = arena_alloc(&s->memory, (size_t)bytes + 1);
+      memset(t->copies[r][i].data, 0x5b, (size_t)bytes);
+      t->out[r * s->n_out + i] = t->copies[r][i].data;
+    }
+  }
+}
+
+static bool run_joined(subject *s, rt_device *d, const rt_plan *joined, rt_span *spans) {
+  team *t = arena_alloc(&s->memory, sizeof *t);
+  rt_loaded *l = NULL;
+  make_team(s, t);
+  bool good = kit_ok(d->ops->load(d, joined, &l), "load ranks") &&
+              kit_ok(rt_run(l, t->in, t->out, spans, NULL), "run ranks");
+  d->ops->unload(l);
+  for (uint32_t r = 0; r < RANKS && good; r++)
+    for (uint32_t i = 0; i < s->n_out && good; i++)
+      good = kit_same(&t->copies[r][i], &s->expected[i]) || kit_wrong("a rank differs", "");
+  return good;
+}
+
+/* Ranks that do the same, with loops. */
+static bool run_ranks(subject *s, rt_plan *plan) {
+  rt_plan *plans[RANKS], *joined = NULL, *unrolled = NULL;
+  for (uint32_t r = 0; r < RANKS; r++) plans[r] = plan;
+  bool good = kit_ok(rt_plan_join(plans, RANKS, &memory_default, &joined), "join") &&
+              kit_ok(rt_plan_unroll(joined, &memory_default, &unrolled), "unroll ranks");
+  if (good) {
+    rt_span *spans = ARENA_ARRAY(&s->memory, unrolled->n_tasks + (size_t)1, rt_span);
+    good = joined->n_loops == plan->n_loops && run_joined(s, gpu[0], joined, spans) &&
+           (spans_are_right(unrolled, spans) || kit_wrong("spans of ranks differ", ""));
+    for (uint32_t w = 1; w < WAYS && good; w++) good = run_joined(s, gpu[w], joined, NULL);
+  }
+  rt_plan_destroy(unrolled);
+  rt_plan_destroy(joined);
+  return good;
+}
+
 /* Does the checker find nothing? */
 static bool is_ordered(const rt_plan *plan) {
   check_report r = {0};
@@ -198,7 +250,7 @@ static bool try_bound(program *p, bound *b) {
   if (!subject_values(&b->s)) return false;
   fill(&b->s, p->seed);
   if (!kit_ok(rt_plan_unroll(b->plan, &memory_default, &unrolled), "unroll")) return false;
-  bool good = run_all(&b->s, b->plan, unrolled);
+  bool good = run_all(&b->s, b->plan, unrolled) && run_ranks(&b->s, b->plan);
   rt_plan_destroy(unrolled);
   return good;
 }
@@ -285,8 +337,51 @@ static int64_t loaded_bytes(uint32_t times) {
 
 static status test_bytes(void *context) {
   (void)context;
-  EXPECT(rt_device_cuda.takes_loops == RT_LOOPS_ALONE);
+  EXPECT(rt_device_cuda.takes_loops == RT_LOOPS_APART);
   EXPECT_INT(loaded_bytes(400), loaded_bytes(400000));
+  return STATUS_OK;
+}
+
+/* ---- allocations ---- */
+/* The n-th allocation fails, for every n; what is loaded runs without any. */
+static status try_allocations(const rt_plan *plan, memory_faults *faults, float *x, float *y) {
+  allocator memory = memory_faulty(faults);
+  rt_device *d = NULL;
+  rt_loaded *l = NULL;
+  TRY(rt_device_cuda.open(&(rt_device_options){0}, &memory, &d));
+  status st = d->ops->load(d, plan, &l);
+  if (st == STATUS_OK) {
+    uint64_t calls = faults->calls;
+    for (uint32_t run = 0; run < 2; run++)
+      EXPECT(rt_run(l, (void *[]){x}, (void *[]){y}, NULL, NULL) == STATUS_OK);
+    EXPECT_INT(faults->calls, calls);
+  }
+  d->ops->unload(l);
+  d->ops->close(d);
+  return st;
+}
+
+static status test_allocations(void *context) {
+  static float x[100][4], y[100][4];
+  static const char text[] =
+      "host f(x : f32[100, 4]) -> (y) {\n  y : f32[100, 4] = allocate()\n  for i in 100 {\n"
+      "    x$1 = select(x, dim=0, index=i)\n    y$1 = select(y, dim=0, index=i)\n"
+      "    y$1 <- x$1 + x$1\n  }\n}\n";
+  bound b = {0};
+  (void)context;
+  if (!EXPECT(bind_with(&b, text, &(rt_bind_options){.streams = 1, .loops = 8}, &memory_default)))
+    return STATUS_CHECK_FAILED;
+  EXPECT_INT(b.plan->n_loops, 1);
+  status st = STATUS_OUT_OF_MEMORY;
+  for (uint64_t n = 0; st != STATUS_OK && n < 10000; n++) {
+    memory_faults faults = {.fail_at = n};
+    status_clear();
+    st = try_allocations(b.plan, &faults, &x[0][0], &y[0][0]);
+    EXPECT(st == STATUS_OK || st == STATUS_OUT_OF_MEMORY);
+    EXPECT_INT(faults.live, 0);
+  }
+  EXPECT_INT(st, STATUS_OK);
+  bind_close(&b);
   return STATUS_OK;
 }
 
@@ -346,6 +441,7 @@ int main(int argc, char **argv) {
   bool there = open_all();
   if (there) {
     EXPECT(memory_guard(test_bytes, NULL) == STATUS_OK);
+    EXPECT(memory_guard(test_allocations, NULL) == STATUS_OK);
     EXPECT(memory_guard(test_errors, NULL) == STATUS_OK);
     EXPECT(memory_guard(test_steps, NULL) == STATUS_OK);
   }
