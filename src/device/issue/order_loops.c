@@ -65,7 +65,7 @@ void issue_loops_add(issue_maker *k) {
     add_range(k, at, l->first);
     memcpy(begin, k->issued, plan->n_streams * sizeof *begin);
     add_range(k, l->first, l->first + l->n);
-    if (l->times > 1) add_further(k, l, begin);
+    if (l->times > 1 && l->n > 0) add_further(k, l, begin);
     at = l->first + l->n;
   }
   add_range(k, at, plan->n_instrs);
