@@ -94,8 +94,10 @@ void cuda_loops_move(cuda_loaded *l) {
 }
 
 const CUdeviceptr *cuda_loops_addresses(const cuda_call *c, uint32_t turn) {
-  for (uint32_t p = 0; p < c->n_pointers; p++) /* mutant: cuda_loop_stands_still */
-    c->moved[p] = c->addresses[p] + (CUdeviceptr)(c->steps[p] * (int64_t)turn);
+  /* mutant: cuda_loop_stands_still */
+  int64_t times = turn;
+  for (uint32_t p = 0; p < c->n_pointers; p++)
+    c->moved[p] = c->addresses[p] + (CUdeviceptr)(c->steps[p] * times);
   return c->moved;
 }
 
