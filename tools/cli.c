@@ -113,8 +113,7 @@ static bool begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Of ranks that mpirun started the first prints for all, and the second if the first is gone, or does
- * not answer. */
+/* Is this message left to another rank? Rank 0 prints for all; rank 1 does if rank 0 is gone, or does not answer. */
 static bool is_silent(const char *message) {
   static const char *const gone[] = {"rank 0 (process ", "rank 0 left",
                                      "rank 0 has not posted it and has "};

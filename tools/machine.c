@@ -3,7 +3,7 @@
 
 #include "cli.h"
 
-/* Of processes that mpirun started the first prints for all. */
+/* Under a launcher rank 0 prints for all. */
 int cli_machine(const cli *c) {
   char *text = NULL;
   const char *word = c->n_operands == 1 ? c->operands[0] : "";

@@ -11,7 +11,7 @@ static void keep_numbers(void) {
     if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* What was being written is removed; then the signal does what it would have done. */
+/* Removes files that are being written; then the signal has its usual effect. */
 static void end(int signal_number) {
   weir_saving_abandon_all(); // NOLINT(bugprone-signal-handler): made for handlers, see weir.h
   (void)signal(signal_number, SIG_DFL);

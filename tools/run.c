@@ -200,7 +200,7 @@ static bool trace_is_per_rank(const run_state *s) {
   return per_rank;
 }
 
-/* Of all processes on one page, which rank 0 writes. */
+/* The trace of all processes, which rank 0 writes to one file. */
 static int gather_trace(const run_state *s) {
   if (!cli_text(s->c, "trace", 0)[0] || trace_is_per_rank(s)) return 0;
   return cli_status(weir_profile_gather(s->program, s->profile));
@@ -230,7 +230,7 @@ static int write_trace(const run_state *s) {
   return code;
 }
 
-/* Of processes that mpirun started the first prints for all: it has the whole outputs. */
+/* Under a launcher rank 0, which has the whole outputs, prints for all. */
 static int conclude(run_state *s) {
   if (weir_launch_rank() > 0) return trace_is_per_rank(s) ? write_trace(s) : 0;
   CLI_TRY(cli_notes(s->c, s->program));

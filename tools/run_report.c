@@ -60,7 +60,7 @@ static void print_type(const run_state *s, const run_tensor *t) {
   if (rank) (void)printf("]");
 }
 
-/* Of shards only the files are there. */
+/* Prints a summary of an output; of one that is written as shards, only its files. */
 static int print_output(const run_state *s, const run_tensor *t) {
   summary m = {.empty = true};
   if (t->value) CLI_TRY(summarise(t->value, &m));
@@ -115,8 +115,7 @@ static bool profiled(const run_state *s, weir_stats *stats) {
   return weir_profile_filled(s->profile) && weir_profile_stats(s->profile, stats) == WEIR_OK;
 }
 
-/* Of the last run: how long, how busy, and how much of it at once. */
-/* One line per device of this process, if there are several anywhere. */
+/* One line per device of this process, if the program has several. */
 static void print_ranks(const run_state *s) {
   size_t n = weir_profile_ranks(s->profile);
   for (size_t i = 0; i < n; i++) {
@@ -141,7 +140,7 @@ static void print_counts(const run_state *s) {
   (void)printf("\n");
 }
 
-/* Of devices that compute; the others are predictions themselves. */
+/* Only for devices that compute: runs on the others are predictions themselves. */
 int run_bound(run_state *s) {
   const char *device = weir_program_device(s->program);
   if (!cli_flag(s->c, "stats") || !s->computes || strcmp(device, "ref") == 0) return 0;
@@ -377,8 +376,8 @@ static int report_json(const run_state *s) {
   return 0;
 }
 
-/* What could not be printed counts as not done, and then no file is written either. The command itself
- * says why at its end. */
+/* Fails if the report could not be printed; then no file is written either. The command prints the reason at its
+ * end. */
 int run_report(const run_state *s) {
   CLI_TRY(cli_flag(s->c, "json") ? report_json(s) : report_text(s));
   return fflush(stdout) == 0 && !ferror(stdout) ? 0 : CLI_SYSTEM;

@@ -131,7 +131,7 @@ static int dispatch(int argc, char **argv) {
   return unknown_command(argv[1]);
 }
 
-/* What could not be printed was not done. A reader that went away needs no message. */
+/* A command fails if its output could not be written. There is no message if the reader has closed the pipe. */
 static int flush_output(int code) {
   bool failed = ferror(stdout) != 0;
   if (fflush(stdout) != 0) failed = true;

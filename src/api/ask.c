@@ -237,7 +237,7 @@ typedef struct note_call {
   char **note;
 } note_call;
 
-/* Which program was taken, where that may surprise; only rank 0 knows the times. */
+/* Says which program was chosen, if that may be a surprise. Only rank 0 knows the times. */
 static void note_choice(const session *x, strbuf *out) {
   const choose_choice *c = &x->choice;
   const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;

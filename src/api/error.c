@@ -236,8 +236,8 @@ static bool read_at(const char *at, const char *end, line_parts *l) {
   return false;
 }
 
-/* Of ranks any place that is named; else "in the run that begins at f.weir:5", and no address of a
- * machine. */
+/* Finds the place in a message. After a rank any "at f.weir:5"; else only "that begins at f.weir:5", since "at" may
+ * come before the address of a machine. */
 static void find_place(const char *at, const char *end, line_parts *l) {
   const char *word = l->rank >= 0 ? " at " : " that begins at ";
   for (const char *p = at; p < end; p++) {
@@ -298,7 +298,7 @@ static api_error *create_from_text(const char *text) {
 void api_set_error(const char *text) { set(create_from_text(text), text); }
 
 /* ---- asking ---- */
-/* Also of a message in the record of base/status. */
+/* The error as a list; made from the message in the record of base/status if there is none. */
 static const api_error *current(void) {
   if (shown || weir_error()[0] == '\0') return shown;
   show(create_from_text(weir_error()));

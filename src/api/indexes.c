@@ -156,7 +156,7 @@ static uint32_t position_of(const ir_func *f, ir_tensor input) {
   return i;
 }
 
-/* What a host program computes, its fusion says: the inputs drawn for both are then the same. */
+/* For a host program its fusion is asked, so that inputs made for either of them are the same. */
 static status bound_body(arena *scratch, void *context) {
   index_call *c = context;
   const ir_func *f = c->env->func;

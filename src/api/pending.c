@@ -7,7 +7,7 @@
 #include "api/program.h"
 #include "session/follow.h"
 
-/* It may outlive its program, so its memory is its own; what is copied for the run is the program's. */
+/* Allocated by malloc, since it may outlive its program. Copies of arguments are in the program's memory. */
 struct weir_pending {
   session_job job; /* first */
   pthread_mutex_t lock;
@@ -123,7 +123,7 @@ static void release(weir_pending *r) {
   memory_free(&memory_default, r);
 }
 
-/* What the run needed goes while the program is there. */
+/* Frees the copies of arguments, while the program still exists. */
 static void drop_args(weir_pending *r) {
   memory_free(&r->program->memory, r->block);
   r->block = NULL;
@@ -218,7 +218,7 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
   return api_end(st);
 }
 
-/* Where the callback of the run itself asks, it is as good as ended. */
+/* For the run's own callback the run has ended. */
 static bool has_ended(const weir_pending *r) {
   return r->has_ended || (r->is_telling && session_queue_is_mine(r->queue));
 }

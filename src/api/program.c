@@ -71,7 +71,7 @@ static status show_host(arena *scratch, const compile_call *c, ir_func *host, co
   return STATUS_OK;
 }
 
-/* What is chosen is shown when it is. */
+/* Prints what option `dump` asks for. A program that is chosen later is printed then. */
 static status dump(arena *scratch, compile_call *c, ir_func *host) {
   choose_variants *v = &c->options.session.variants;
   strbuf out;

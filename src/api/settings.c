@@ -73,7 +73,7 @@ static weir_status read_dumps(const weir_options *o, api_options *result) {
   }
 }
 
-/* What the session is to be. */
+/* The options of the session. */
 static weir_status read_session(const weir_options *o, session_options *s) {
   int64_t streams = 0, threads = 0, devices = 0;
   const char *device = "ref", *comm = "auto", *link = "auto";

@@ -196,7 +196,7 @@ static status assemble(const join_state *j, const allocator *memory) {
   return STATUS_OK;
 }
 
-/* Nothing of it takes memory of an arena, which would not come back to free copies. */
+/* Allocates from no arena: if one ran out, control would not return here to free the copies. */
 static status join_arrays(join_state *j, const allocator *memory) {
   TRY(take_shards(j));
   TRY(take_whole(j));

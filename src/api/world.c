@@ -15,7 +15,7 @@ typedef struct world_call {
   rt_group *group;
 } world_call;
 
-/* What a caller's function says in weir_error()'s place is kept: an error of its own Weir calls. */
+/* Keeps the message that the caller's function left in weir_error(), if it failed in a call of Weir. */
 static status by_caller(void *context, const void *mine, void *all, size_t size_bytes) {
   const weir_world_args *a = context;
   weir_status st = a->exchange(a->context, mine, all, size_bytes);

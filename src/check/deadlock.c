@@ -150,15 +150,14 @@ static check_stop stop_at(const queue *q, uint32_t for_rank, uint32_t for_instr)
   return (check_stop){q->rank, q->instrs[q->at], for_rank, for_instr};
 }
 
-/* What is seen from one of ranks that are alike, seen from `rank`. */
+/* Translates a stop, found for one of alike ranks, to `rank`. */
 static void look_from(const world *w, uint32_t rank, check_stop *stop) {
   uint32_t step = check_step_between(w->m, rank_of(w, 0), stop->for_rank);
   stop->rank = rank;
   stop->for_rank = check_step_from(w->m, rank, step, false);
 }
 
-/* Of ranks that are alike: member k of a meeting, seen from the rank that has posted, or will post, `post`
- * there. */
+/* For alike ranks: member k of a meeting, from the point of view of the rank that makes post `post` in it. */
 static uint32_t partner_of(const world *w, const check_channel *c, uint32_t meeting, uint32_t k,
                            uint32_t post) {
   const rt_plan *plan = plan_of(w, 0);

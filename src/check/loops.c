@@ -109,7 +109,8 @@ static bool is_own(examining *x, uint32_t view, uint32_t instr) {
   return true;
 }
 
-/* What moves through memory that the loop writes reads what the same repetition wrote, or the one before. */
+/* Condition 2 of docs/scale.md: a view that moves through memory that the loop writes reads what the same repetition
+ * wrote, or the one before. */
 static bool reads_its_own(examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {
     const rt_task *t = task_at(x, i);
@@ -241,7 +242,7 @@ static uint32_t in_plan(const judging *j, uint32_t instr) {
   return instr == CHECK_NONE ? CHECK_NONE : j->from[instr];
 }
 
-/* What the copies of one wait are good for together. */
+/* The verdict on a wait: that on its copies in the short plan together. */
 static status judge_wait(judging *j, uint32_t instr, check_wait *w) {
   uint32_t n = 0;
   *w = (check_wait){.instr = instr, .a = CHECK_NONE, .b = CHECK_NONE};

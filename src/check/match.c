@@ -42,7 +42,7 @@ static void take_turn(check_match *m, const rt_meet *meet, rt_part part, uint32_
   vec_push(m->scratch, &m->channels.data[part.circle].turns[member], instr);
 }
 
-/* Of ranks that are alike: a message, as if all were sent by the rank that was bound. What it
+/* For alike ranks: the part of a message, as if the bound rank sent all messages. What it
  * receives from a step back is what the rank a step ahead receives from it. */
 static rt_part half_of(const check_match *m, rt_meet *meet, const rt_post *p, bool sends) {
   uint32_t step = sends ? check_step_between(m, p->rank, p->team[p->to])

@@ -161,7 +161,7 @@ static void expect_distinct(check_analysis *c, uint32_t write) {
   check_found(c, &f);
 }
 
-/* The same of two results of one task. */
+/* The same for two results of one task. */
 static void expect_disjoint(check_analysis *c, uint32_t first, uint32_t second) {
   const check_access *a = &c->accesses.data[first], *b = &c->accesses.data[second];
   int64_t begin, end;
@@ -247,7 +247,7 @@ static void keep_lane(walk *w, uint32_t step, const check_step *s) {
   if (s->by_waits && edge.bound) vec_push(w->c->scratch, &w->c->edges, edge);
 }
 
-/* What a communication meets, the stream that posts it must have waited for. */
+/* Visits the accesses of a step. A conflict of a communication needs a wait of the stream that posts it. */
 static void visit_accesses(walk *w, uint32_t step) {
   check_analysis *c = w->c;
   uint32_t from = c->first_access[step], to = c->first_access[step + 1];

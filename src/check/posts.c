@@ -46,7 +46,7 @@ static bool keeps_rules(const check_analysis *c, const rt_post *post, const rt_p
   return rt_comm_request_check_rest(&r) == STATUS_OK;
 }
 
-/* Also as the root posts it, where every member may be that. */
+/* The same for the post as its root makes it, if every member may be the root. */
 static bool keeps_rules_anywhere(const check_analysis *c, const rt_post *post,
                                  const rt_post *last) {
   if (!keeps_rules(c, post, last)) return false;

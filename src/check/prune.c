@@ -15,7 +15,7 @@
 
 #include "check/internal.h"
 
-/* What a wait taught its stream. */
+/* An entry of a line's clock that a wait has raised, so that it can be undone. */
 typedef struct lesson {
   uint32_t line, before; /* of which line, and the clock's entry before */
 } lesson;
@@ -162,8 +162,8 @@ static bool all_hold(sweep *s) {
 /* ---- the last ones ---- */
 enum { MAX_TRIES = 64, JUDGE_STEPS = 1 << 26 };
 
-/* Which way knowledge takes is decided before all is known, so a wait may be left that others make up
- * for. Each wait is judged once more, and those tried that seem to do nothing. */
+/* Waits are chosen one by one, so one may be left that later choices have made redundant. Each wait is judged once
+ * more, and those that seem redundant are tried. */
 static void drop_left_over(sweep *s) {
   check_analysis *c = s->c;
   check_report *r = c->report;

@@ -6,7 +6,7 @@
 
 enum { NARROW = 150, WIDE = 560, ROW = 24, BOX = 20, INDENT = 10, MOST_ROWS = 400, MOST_LANES = 8 };
 
-/* Where a communication of that name was posted last. */
+/* The place in the picture at which a communication of that name was last posted. */
 typedef struct posted {
   uint32_t name;
   double y;

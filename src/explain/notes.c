@@ -22,8 +22,8 @@ static void note_stream(explaining *e, const ir_unstreamed *u) {
   strbuf_putc(e->out, '\n');
 }
 
-/* Of the results that are computed of a tensor, also through copies: is one streamed, and is there
- * one that has its placement from the user? */
+/* About the results that are computed from a tensor, also through copies: whether one is streamed, and one that the
+ * user has placed. */
 typedef struct read_by {
   bool streamed;
   ir_tensor placed;

@@ -33,7 +33,7 @@ static bool is_users(const explaining *e, uint32_t name) {
   return tensor_of(e->h->host->fusion, name).id != 0;
 }
 
-/* What the fusion calls so comes before what the host program does. */
+/* The tensor called `name`: that of the fusion, if both the fusion and the host program have one. */
 static asked find_tensor(const explaining *e, uint32_t name) {
   asked a = {.host = tensor_of(e->h, name)};
   a.lowered = is_users(e, name) || !a.host.id ? tensor_of(e->f, name) : origin_of(e, a.host);
@@ -178,7 +178,7 @@ static void report_unknown(explaining *e, const char *name) {
              name, suggest_text(&o.near, advice), o.list.data);
 }
 
-/* What the fusion has and nothing computes. */
+/* Explains a tensor of the fusion that is not computed, because a pass removed it. */
 static bool put_removed(explaining *e, uint32_t name) {
   for (uint32_t i = 0; i < e->f->removed.len; i++) {
     ir_removed r = e->f->removed.data[i];

@@ -176,7 +176,7 @@ static bool is_unbound(void *context, uint32_t symbol) {
          env->symbols[symbol] == IR_UNBOUND;
 }
 
-/* Of a host program: does x depend on what only its running tells, a loop index or the device? */
+/* Does x depend on values that are known only while a host program runs: a loop index or the device? */
 static bool varies(ir_env *env, ir_scalar x) {
   return !ir_scalar_of_extents(scalars_of(env), x) &&
          ir_scalar_any_symbol(scalars_of(env), x, is_unbound, env);

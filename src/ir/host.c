@@ -225,8 +225,8 @@ ir_partition ir_partition_of_period(const ir_partition *p) {
   return within;
 }
 
-/* Of a piece that is [begin, begin + length) of each period: (n / period) times its length, and what of
- * it is in the rest. */
+/* The length of a piece that is [begin, begin + length) of each period: (n / period) times `length`, plus the part
+ * of it in the last, incomplete period. */
 static ir_scalar over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n, ir_scalar begin,
                               ir_scalar length) {
   ir_scalar full = ir_scalar_mul(s, ir_scalar_floordiv(s, n, p->period), length);

@@ -291,7 +291,7 @@ static bool is_parameter(const ir_op_data *launch, ir_tensor t) {
   return false;
 }
 
-/* Of this body: those of others are gone at their end. */
+/* Is it a local of the present body? Locals of other bodies are not LIVE any more. */
 static bool is_local(const verifier *v, ir_tensor t) {
   const tensor_state *s = state_of(v, t);
   return s->now == LIVE && s->how == LOCAL;

@@ -170,7 +170,7 @@ static uint32_t number_of(posts *p, ir_instr i) {
   return p->all.len - 1;
 }
 
-/* What had the name before reaches no further. */
+/* Earlier posts of that name are not visible any more. */
 static void forget(posts *p, uint32_t name) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < p->reach.len; i++) {

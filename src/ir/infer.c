@@ -145,7 +145,7 @@ static bool is_plain(infer *c, ir_scalar x) {
   return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;
 }
 
-/* Of two equal sizes a number or a name, whichever operand has it. */
+/* Of two equal sizes, the one that is a number or a name. */
 static ir_scalar plainer(infer *c, ir_scalar a, ir_scalar b) {
   return is_plain(c, b) && !is_plain(c, a) ? b : a;
 }

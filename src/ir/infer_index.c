@@ -94,7 +94,7 @@ static bool index_within(infer *c, const dims *index, const dims *of, uint32_t b
   return true;
 }
 
-/* As long as the index; the same at all positions only if what is looked up is too. */
+/* A dimension with the size of the index. It is a broadcast axis only if x has the same value all along it too. */
 static ir_axis looked_up_dim(infer *c, ir_axis index, ir_axis x) {
   bool varies = IR_SAME(infer_varying(c, index, x), x);
   return varies ? infer_new_dim(c, infer_size(c, index)) : infer_copy_dim(c, index);
@@ -118,8 +118,8 @@ static bool same_dtype(infer *c, uint32_t x, uint32_t src) {
                      ir_dtype_text(operand_dtype(c, x)), ir_dtype_text(operand_dtype(c, src)));
 }
 
-/* As long as x; along `dim`, and where index or src are not the same at all positions, neither is
- * the result. */
+/* A dimension with the size of x. It is no broadcast axis along `dim`, nor where index or src differ from position
+ * to position. */
 static ir_axis scattered_dim(infer *c, ir_axis x, ir_axis index, ir_axis src, bool is_dim) {
   bool same =
       !is_dim && IR_SAME(infer_varying(c, x, index), x) && IR_SAME(infer_varying(c, x, src), x);

@@ -54,7 +54,7 @@ static bool linear_bias(infer *c, const dims *weight) {
   return true;
 }
 
-/* What rows of the weight have in common, their biases need not have. */
+/* If rows of the weight are equal (a broadcast axis), the results differ all the same if there is a bias. */
 static ir_axis weight_dim(infer *c, ir_axis a) {
   return c->op->operands[2].id ? infer_unlike_dim(c, a) : infer_copy_dim(c, a);
 }

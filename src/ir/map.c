@@ -38,8 +38,8 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
-/* As far as the program says, by what it asserts too: looking that up changes nothing but tables of
- * scalars. */
+/* Are the sizes equal for all extents, also by what the program asserts? (The function is not const only because
+ * new scalars may be interned.) */
 static bool are_equal(const ir_func *f, ir_axis a, ir_axis b) {
   return ir_func_equal((ir_func *)f, ir_axis_size(f, a), ir_axis_size(f, b)) == IR_TRUE;
 }

@@ -89,7 +89,7 @@ static void drop_results(sweep *s, ir_instr at, arena *scratch) {
 }
 
 /* ---- blocks ---- */
-/* What is taken out reads nothing any more, so from the end. */
+/* From the end, since what an operation that is removed read may then be unused too. */
 static void mark(sweep *s, const ir_block *block, bool *out) {
   for (uint32_t i = block->len; i-- > 0;) {
     const ir_instr_data *d = ir_instr_at(s->h, block->data[i]);

@@ -112,7 +112,7 @@ static bool add_other(others *o, ir_tensor t) {
   return true;
 }
 
-/* What the group reads besides: few tensors, none of which it could rather compute itself. */
+/* Checks the other operands of the group: few tensors, and none that the group could compute itself. */
 static bool takes_operands(const join_block *b, uint32_t product, uint32_t node, others *o) {
   const ir_op_data *op = op_of(b, node);
   for (uint32_t k = 0; k < op->n_operands; k++) {
@@ -271,7 +271,8 @@ static bool is_alone(const join_block *b, uint32_t node) {
          b->groups[node].n_nodes == 1;
 }
 
-/* Of two for one sum, the later; what one takes may be the beginning of another's group. */
+/* From the last product on, so that of two products in one sum the later one gets it. Repeated, because what one
+ * product takes may leave another one alone in its group. */
 void join_epilogues(join_block *b) {
   for (bool again = true; again;) {
     again = false;

@@ -147,7 +147,7 @@ static void mark_late(join_block *b, uint32_t g) {
     b->nodes[n].late = true;
 }
 
-/* What has borders is not read through tiles, so it is not permuted in the same kernel. */
+/* Operands with borders (pad, cat) are not read through tiles, so they are not permuted in the same kernel. */
 static bool turns_borders(const join_block *b, uint32_t g, uint32_t other) {
   bool turns = false, borders = false;
   for (int side = 0; side < 2; side++) {
@@ -256,7 +256,7 @@ static bool has(const join_numbers *list, uint32_t n) {
   return false;
 }
 
-/* What is at position `at` reads the operands of the node, too. */
+/* Notes that the instruction at position `at` now reads the operands of the node, too. */
 static void read_for(join_block *b, uint32_t node, uint32_t at) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
   for (uint32_t k = 0; k < op->n_operands; k++) {

@@ -66,7 +66,7 @@ static bool is_read_before(const merging *m, ir_tensor root, uint32_t at) {
 /* ---- sizes ---- */
 typedef enum extent { LARGER, SAME, SMALLER } extent;
 
-/* Of x beside y, as far as extents tell: aligned at the last dimension. */
+/* Compares the sizes of x and y as far as extents show it, aligned at the last dimension. */
 static extent compare(const join_block *b, ir_tensor x, ir_tensor y) {
   ir_func *h = b->facts->h;
   ir_axis p[IR_MAX_RANK], q[IR_MAX_RANK];
@@ -103,7 +103,7 @@ static bool find_room(const merging *m, ir_tensor held, bool *taken) {
   return false;
 }
 
-/* What node p reads would stay until the end of group g. */
+/* If group g computes node p for itself, the operands of p stay in memory until the end of g. */
 bool join_absorbs_memory(const join_block *b, uint32_t g, uint32_t p) {
   merging m = {.b = b, .a = b->nodes[p].group, .into = g};
   const ir_instr_data *made = join_instr(b, b->nodes[p].at);

@@ -130,7 +130,7 @@ static void look_inside(touching *t, ir_instr i) {
   for (uint32_t k = 0; k < d->otherwise.len; k++) look_inside(t, d->otherwise.data[k]);
 }
 
-/* What is too late for whom: results that are needed now, and data that change. */
+/* Closes buckets that instruction i makes too late: it needs a result of theirs, or changes their data. */
 static void pass_by(bucketing *b, uint32_t i) {
   ir_instr at = b->h->host->body.data[i];
   ir_instr_kind kind = instr(b, i)->kind;
@@ -151,7 +151,7 @@ static double copies_ns(const bucketing *b, double bytes, double launches) {
   return 4 * bytes / b->m->memory_bytes_per_ns + launches * b->m->launch_ns;
 }
 
-/* Of what is returned only: infinitely late. */
+/* The time of a use; infinite if the result is only returned. */
 static double used_ns(const bucketing *b, uint32_t use) {
   return use == b->h->host->body.len ? INFINITY : b->work_ns[use];
 }
@@ -430,8 +430,8 @@ static void write_parts(bucketing *b, const bucket *x) {
   }
 }
 
-/* Where a stream loop begins that an instruction of the outermost block is part of; else where it is itself. From
- * current_stream() to the loop that joins the streams, the current one is not that of the program. */
+/* For each instruction of the outermost block: where the stream loop begins that it is a part of; its own position
+ * if it is in none. A stream loop reaches from current_stream() to the loop that joins the streams. */
 static uint32_t *find_starts(const bucketing *b) {
   uint32_t n = b->h->host->body.len, *starts = ARENA_ARRAY(b->scratch, n + 1, uint32_t);
   bool inside = false, back = false;

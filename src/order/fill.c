@@ -152,7 +152,7 @@ static void mark_ancestors(filling *f, uint32_t i) {
   for (uint32_t k = 0; k < before->len; k++) mark_ancestors(f, before->data[k]);
 }
 
-/* What stays before the post needs what it reads there, too. */
+/* Marks everything that work which stays before the post depends on. */
 static void mark_needs(filling *f, const cluster *c) {
   for (uint32_t k = 0; k < c->members.len; k++) mark_ancestors(f, c->members.data[k]);
 }
@@ -171,7 +171,7 @@ static uint32_t mesh_of(const filling *f, const cluster *c) {
   return 0;
 }
 
-/* Where the post can come at the earliest, in clusters; 0: at once, or it must not be looked at. */
+/* The earliest place of the post, as a number of clusters; 0: at the beginning, or the post is not considered. */
 static uint32_t start_of(const filling *f, const order_node *post) {
   uint32_t start = 0;
   for (uint32_t k = 0; k < post->before.len; k++) {

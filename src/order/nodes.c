@@ -223,8 +223,7 @@ static void order_access_of(order_graph *g, last_use *last, uint32_t i, order_ac
   }
 }
 
-/* What is under way belongs to the communication until it is waited for: the wait touches it as the post
- * does. */
+/* Buffers of a communication are in use until it is waited for: its wait gets the accesses of its post. */
 static void share_accesses(order_graph *g) {
   for (uint32_t i = 0; i < g->nodes.len; i++) {
     order_node *n = &g->nodes.data[i];

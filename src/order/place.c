@@ -157,8 +157,8 @@ static order_numbers find_fetches(const placing *x) {
   return list;
 }
 
-/* They are fetched when the link is expected to be in time for their use, and not before: others may be in
- * more of a hurry. But while one is waited for, the next is always under way. */
+/* Data is fetched just in time for its use, by the estimate, and not earlier: other communications may be more
+ * urgent. But while the program waits for one, the next one is always under way. */
 static void place_fetches(placing *x) {
   order_numbers list = find_fetches(x);
   double next = INFINITY;
@@ -217,8 +217,8 @@ static double peak(placing *x) {
   return most;
 }
 
-/* What the program needs as it is, and the largest buffer that a communication uses; and some for small ones, which
- * would be waited for early else, and with them what was posted before. */
+/* The limit of memory: what the program needs in its present order, plus the largest buffer of a communication, plus
+ * a little for small buffers. Without that, small communications would be waited for early, and all before them. */
 static void set_limit(placing *x) {
   const double and_small = 1 + 1.0 / 32;
   double largest = 0;

@@ -42,7 +42,7 @@ static void use(const splitting *s, ir_tensor t, uint32_t part) {
 
 static void note_block(const splitting *s, const ir_block *b, uint32_t part);
 
-/* What a communication uses is in use in the part after it, too: the wait is there. */
+/* The buffers of a communication are also in use in the next part, where its wait is. */
 static void note(const splitting *s, ir_instr i, uint32_t part) {
   const ir_instr_data *d = at(s, i);
   for (uint32_t k = part; k <= part + (d->kind == IR_COMMUNICATE); k++) {

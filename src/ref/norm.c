@@ -24,7 +24,7 @@ static status each_row(const ref_call *c, const ir_array *x, uint32_t dim, row_f
   return STATUS_OK;
 }
 
-/* Of a sum of n terms of one sign, relative to it, in units. */
+/* The deviation of a sum of n terms of one sign, relative to the sum, in units of rounding. */
 static double sum_units(int64_t n) { return 0.6 * sqrt((double)(n < 4096 ? n : 4096)); }
 
 /* The maximum is taken out first, so that no exponential overflows. */

@@ -99,7 +99,7 @@ static int64_t load_i64(const ir_array *a, const int64_t *index, ir_dtype comput
   return ir_element_as_i64(compute, &converted);
 }
 
-/* Of lanes that compute in f64, values of their own have not been rounded. */
+/* In lanes that compute in f64, the values that are a lane's own have not been rounded. */
 static void float_element(const ref_call *c, const ir_array *views, uint32_t n, ir_dtype compute,
                           bool mode, const int64_t *index) {
   double x[MAX_OPERANDS] = {0};

@@ -85,7 +85,7 @@ static void overflow(const spread *s, uint32_t k, ir_array *value) {
     if (fabs(to[i]) >= most) to[i] = copysign(INFINITY, to[i]);
 }
 
-/* Of the operation at hand alone, whatever its operands are. */
+/* Adds what the present operation alone rounds, whatever the errors of its operands. */
 static void note_own(const spread *s, ir_tensor t, uint32_t k, double *squares) {
   const ir_array *reference = &value_in(s, 0, t)->array;
   if (ref_noise_of(&s->lanes[0], s->op) == REF_NOISE_NONE) return;
@@ -160,7 +160,7 @@ static status compute_lane(spread *s, uint32_t lane) {
   return st;
 }
 
-/* Of values that were picked by a decision the distances are the smaller again. */
+/* topk picks values by decisions, so lanes may pick others: their distances from the reference are reduced again. */
 static void shrink(const spread *s, uint32_t lane) {
   if (s->op->code != IR_OP_TOPK) return;
   ir_array *value = &value_in(s, lane, s->op->result)->array;

@@ -181,7 +181,7 @@ static bool place(layout *l, ir_axis a, uint8_t dense) {
   return true;
 }
 
-/* What is left to T of a cut axis, which as a reduction has no memory. */
+/* Places the pieces of a cut axis that stay reductions of T, which have no memory. */
 static bool place_parts(rfactoring *r, ir_axis a) {
   for (uint32_t i = 0; i < r->n_pieces; i++) {
     ir_axis piece = r->pieces[i];

@@ -83,7 +83,7 @@ enum {
   STEP_NAP_NS = 40000,
 };
 
-/* What communication costs a rank that computes, and what computing costs a communication. */
+/* How much communication slows down computing, and the reverse. */
 typedef struct costs {
   double usual, beside;   /* rates of the worker: alone, and while bytes move */
   double step_ns[ROUNDS]; /* of a few bytes, while the worker computes */

@@ -8,7 +8,7 @@ static bool communicates(const session *x, const session_plan *p) {
   return false;
 }
 
-/* Of ranks that are alike those that the device needs. */
+/* Joins as many of the alike ranks as the device needs to represent all. */
 static status join_enough(session *x, const ir_env *env, session_plan *p) {
   uint32_t n = x->device->ops->enough(x->device, p->own);
   if (n == 1) {

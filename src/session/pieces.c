@@ -250,8 +250,8 @@ uint64_t session_array_hash(const ir_array *a) {
   return hash;
 }
 
-/* What rank `from` holds of output i reaches rank 0: the data, or, where another rank represents it,
- * a hash to compare. */
+/* Sends this rank's piece of output i to rank 0: the data, or, if another rank represents the piece, a hash to
+ * compare. */
 static status give(session_pieces *p, uint32_t i) {
   slot *s = &p->outputs[i];
   int64_t bytes;

@@ -217,7 +217,7 @@ static status donate(const session *x, session_plan *p, rt_plan *const *plans, u
   return session_donate_plans(plans, n, p->donated, x->memory, p->in_place);
 }
 
-/* As the process of that rank does. */
+/* Donates in the plan of another process's rank, as that process does. */
 static status donate_other(const session *x, const session_plan *p, rt_plan *const *plan) {
   bool *in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
   if (!in_place) return STATUS_OUT_OF_MEMORY;
@@ -408,8 +408,8 @@ status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
   return STATUS_OK;
 }
 
-/* Where collectives have roots, waits are taken out so that the plan is that of its own rank; of
- * many ranks that it is that of all. */
+/* Does this rank's plan represent all ranks? If collectives have roots, redundant waits are removed for its own rank
+ * alone, unless there are many ranks: then for all of them. */
 static bool stands_for_all(const session *x, const session_plan *p) {
   return p->own->alike && (is_one_of_many(x) || !rt_plan_has_roots(p->own));
 }
@@ -424,8 +424,8 @@ status session_bind(session *x, const ir_env *env, const rt_plan *const **plans,
   return STATUS_OK;
 }
 
-/* Of few ranks, messages name each that does not meet another. A root is looked at as if all ranks
- * were it: what is found then may be no fault of any. */
+/* Is the check of one rank for all enough? With few ranks, messages are to name every rank concerned. With roots,
+ * each rank is taken for the root, and a finding may be an error of none. */
 static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_roots) {
   if (has_roots) return r->n_found == 0;
   return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;

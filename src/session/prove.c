@@ -33,8 +33,8 @@ void session_forget_proven(session *x) {
   for (uint32_t i = 0; i < SESSION_MAX_PROVEN; i++) memory_free(x->memory, x->proven[i].symbols);
 }
 
-/* What lowering makes is right by construction, and by tests; where a proof costs next to nothing
- * it is made all the same. */
+/* Lowered programs should be right by construction. They are proven all the same if the proof is cheap: up to so
+ * many instructions. */
 enum { CHEAP_INSTRS = 2048 };
 
 static bool is_cheap(const rt_plan *const *plans, uint32_t n) {

@@ -8,7 +8,7 @@
 
 /* ---- the device ---- */
 
-/* What the device is asked for and does not know is refused before it is opened. */
+/* Refuses options that the device does not have, before it is opened. */
 static status check_options_of(const rt_device_ops *ops, const session_options *o) {
   if (o->adversary >= 0 && !ops->takes_adversary)
     return fail(STATUS_BAD_USAGE,

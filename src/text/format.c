@@ -126,7 +126,8 @@ static uint32_t column_of(const format *f, uint32_t offset) {
   return offset - start;
 }
 
-/* Where a line begins: `closes` if with a brace. Lines that go on with a statement keep their place in it. */
+/* The indentation of a line; `closes`: it begins with a closing brace. Lines that continue a statement keep their
+ * place relative to it. */
 static size_t indent_of(const format *f, uint32_t column, bool closes) {
   if (f->brackets > 0) {
     int64_t moved = (int64_t)column + f->shift;

@@ -49,7 +49,7 @@ static const ir_cut_axis *device_axis(const text_nvfuser *s, ir_axis a) {
   return one ? cut : NULL;
 }
 
-/* Of other cuts it knows whole pieces only. */
+/* For cuts over devices the notation shows the length of a whole piece. */
 static void note_cut(text_nvfuser *s, const ir_cut_axis *cut) {
   ir_scalars *all = &s->h->module->scalars;
   ir_scalar size = cut->whole;

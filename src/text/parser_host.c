@@ -282,7 +282,7 @@ static void parse_parameters(text_parser *p) {
 
 typedef VEC(text_token) token_list;
 
-/* What they name is defined by the body. */
+/* Only their names: the body defines them. */
 static void parse_outputs(text_parser *p, token_list *outputs) {
   text_expect(p, TOKEN_ARROW, "'->' and the outputs");
   text_expect(p, TOKEN_LPAREN, "'(' and the outputs");

@@ -21,8 +21,8 @@ bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
 
 /* ---- extents that are not declared yet ---- */
 
-/* What is read of the parameters before they are parsed. Text that is not in the grammar yields less
- * than is there, and is reported later. */
+/* Reads the parameters ahead, before they are parsed. Errors in the grammar are skipped here; the parser reports
+ * them later. */
 typedef struct head {
   text_parser *p;
   text_lexer lexer;

@@ -347,7 +347,7 @@ void text_print_stmt(const ir_func *f, const ir_stmt *s, strbuf *out) {
   }
 }
 
-/* What is printed, and what notes where; NULL: nothing does. */
+/* The fusion to print, and the one whose places are set to those in the text; NULL: none. */
 typedef struct fusion_text {
   const ir_func *f;
   ir_func *placed;
@@ -394,7 +394,7 @@ static void put_return(const ir_func *f, strbuf *out) {
   strbuf_putc(out, '\n');
 }
 
-/* Of the extents that inputs declare, in their order. */
+/* `extent s <= 8192` and the like, for the extents that inputs declare, in their order. */
 static void put_capacities(const ir_func *f, strbuf *out) {
   const ir_scalars *s = &f->module->scalars;
   for (uint32_t i = 0; i < s->symbols.len; i++) {

@@ -1,4 +1,4 @@
-/* What is said of bytes that begin no token, and of files that are no text. */
+/* Messages about bytes that begin no token, and about files that are not text. */
 #include "text/strange.h"
 
 #include <stdio.h>
