@@ -188,14 +188,26 @@ static bool find_elsewhere(summing *s) {
   return false;
 }
 
+/* The reason of the first mark that cuts it. */
+static uint32_t why_cut(const ir_func *f, ir_tensor t) {
+  shard_placement p;
+  shard_placement_of(f, t, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if (p.axes[k].kind == SHARD_SHARDED) return ir_axis_at(f, p.axes[k].loop)->why;
+  return 0;
+}
+
 static bool wants_group(summing *s, const ir_op_data *op, form *m) {
   s->root = op->result;
   s->n = s->n_sums = 0;
   if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
   if (!find_parts(s) && !find_elsewhere(s)) return false;
   *m = (form){.ctx = s->c, .f = s->f, .write = form_sum, .rule = IR_RULE_TERMS, .op = *op};
-  for (uint32_t i = 0; i < s->n; i++)
-    if (s->terms[i].elsewhere) m->rule = IR_RULE_TERMS_ELSEWHERE;
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (!s->terms[i].elsewhere) continue;
+    m->rule = IR_RULE_TERMS_ELSEWHERE;
+    m->why = why_cut(s->f, s->terms[i].t);
+  }
   m->n_terms = s->n;
   m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
   return true;
