@@ -291,6 +291,15 @@ static bool expected_cheaper(shard_ctx *c, cost a, cost b) {
          ir_module_expects(m, times(c, b.bytes, a.per), &y) && x < y;
 }
 
+bool shard_expected_before(shard_ctx *c, const ir_op_data *op, double *bytes) {
+  uint32_t first, count;
+  int64_t value;
+  cost x = cost_before(c, op, &first, &count);
+  if (!ir_module_expects(c->f->module, x.bytes, &value)) return false;
+  *bytes = (double)value / (double)x.per;
+  return true;
+}
+
 bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
   uint32_t first, count;
   cost before = cost_before(c, op, &first, &count);

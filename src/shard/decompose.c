@@ -387,6 +387,9 @@ ir_op shard_set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, now.id});
   ir_func_declare(f, other, (ir_name_entry){IR_NAME_TENSOR, old.id});
   replace_uses(d, old, now, set);
+  /* What needs it as it was computed takes that. */
+  if (!ir_axes_streamed(f, ir_tensor_at(f, now)->now.loop))
+    vec_push(memory_of(d), &d->copies, ((shard_copied){now, old}));
   clear_marks(d, old);
   ir_tensor_at(f, old)->mesh = (ir_mesh){0};
   return set;
@@ -598,6 +601,7 @@ static void decompose_op(decomposing *d, ir_op o) {
       reshard_result(d, o);
       return;
     }
+    if (!partial && shard_turn(d, o)) return;
     reshard_operands(d, o);
   }
   if (!shard_is_local(d, o)) {
@@ -637,6 +641,20 @@ static bool may_go(const ir_func *f, const ir_op_data *op, const bool *was_read,
   return true;
 }
 
+/* Does it bring over a result that all others read where it is computed? */
+static bool is_bypassed(const ir_func *f, const ir_op_data *op, const bool *read) {
+  ir_rule rule = op->why ? ir_why_at(f, op->why)->rule : IR_RULE_NONE;
+  bool brings = (rule == IR_RULE_AFTER || rule == IR_RULE_APART) && op->code == IR_OP_SET;
+  return brings && !read[op->result.id] && read[op->operands[0].id];
+}
+
+/* A result that is brought over for nobody has the name that its copy had. */
+static void give_name(ir_func *f, ir_tensor t, uint32_t name) {
+  ir_func_undeclare(f, ir_tensor_at(f, t)->name);
+  ir_tensor_at(f, t)->name = name;
+  ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, t.id});
+}
+
 /* Operations that were read, and are no more: others were computed in their place. */
 static void drop_unread(decomposing *d, const bool *was_read, uint32_t n_tensors) {
   ir_func *f = d->f;
@@ -646,11 +664,14 @@ static void drop_unread(decomposing *d, const bool *was_read, uint32_t n_tensors
   for (uint32_t i = 0; i < f->outputs.len; i++) read[f->outputs.data[i].id] = true;
   for (uint32_t i = d->order.len; i-- > 0;) {
     const ir_op_data *op = ir_op_at(f, d->order.data[i]);
-    bool unread = may_go(f, op, was_read, n_tensors);
+    bool bypassed = is_bypassed(f, op, read),
+         unread = bypassed || may_go(f, op, was_read, n_tensors);
     for (uint32_t k = 0; k < ir_op_n_results(op); k++)
       unread = unread && !read[ir_op_result(op, k).id];
     if (unread) {
+      uint32_t name = ir_tensor_at(f, op->result)->name;
       note_removed(f, op);
+      if (bypassed) give_name(f, op->operands[0], name);
       continue;
     }
     note_reads(f, d->order.data[i], read);

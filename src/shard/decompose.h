@@ -39,6 +39,11 @@ ir_op shard_add_set(shard_decomposing *d, ir_tensor of, ir_why why);
 /* Can every device compute its part of the result, as it is placed, from what it holds? */
 bool shard_is_local(shard_decomposing *d, ir_op o);
 
+/* ---- decompose_turned.c ---- */
+/* Computes a product, or attention, of operands that were exchanged, and brings the result to where it is to be, if that
+ * is less than bringing operands there. False: it is not, and nothing was done. */
+bool shard_turn(shard_decomposing *d, ir_op o);
+
 /* ---- decompose_results.c ---- */
 /* Further results are made beside the first; those that are to lie elsewhere are brought there:
  *     v, i = topk(x)  =>  v, i$1 = topk(x);  i = set(i$1) */

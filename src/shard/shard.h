@@ -229,5 +229,7 @@ ir_scalar shard_partial_bytes(shard_ctx *c, const ir_op_data *op, uint32_t along
  * first; false: it computes as its operands lie, and its result is resharded. Whichever provably moves
  * fewer bytes (for extents of at least 1); undecided, before if it has several tensor operands. */
 bool shard_prefer_before(shard_ctx *c, const ir_op_data *op);
+/* Bytes that a device receives if operands are resharded first, by the extents that are expected; false: not all are. */
+bool shard_expected_before(shard_ctx *c, const ir_op_data *op, double *bytes);
 
 #endif
