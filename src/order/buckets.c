@@ -180,6 +180,13 @@ static double idle_ns(const bucketing *b, const bucket *x, uint32_t i) {
   return idle;
 }
 
+/* Does one of them move for so long that a communication less is nothing beside it? How long work takes is not known
+ * that exactly: if a bucket waits for longer than expected, the link is idle. */
+static bool is_large(const bucket *x, order_comm c) {
+  const double least_part = 1.0 / 16;
+  return c.fixed_ns < least_part * fmax(c.bytes_ns, x->bytes_ns);
+}
+
 /* By what the end comes earlier if communication i goes with the bucket instead of after it. One communication less
  * is paid for. The bucket waits for it, while it could move: no longer than it would take. Readers of the first
  * result wait until all have moved, if they would have been served before. And all is copied. */
@@ -190,7 +197,8 @@ static double gain_ns(const bucketing *b, const bucket *x, uint32_t i) {
   double later = used_ns(b, b->first_use[i]) - used_ns(b, x->use);
   double served = later > 0 ? fmin(later, c.bytes_ns) : 0;
   double copies = x->n == 1 ? copies_ns(b, x->bytes + bytes, 3) : copies_ns(b, bytes, 1);
-  return is_hidden(b, x, i) ? 0 : c.fixed_ns - waits - served - copies;
+  bool useless = is_hidden(b, x, i) || is_large(x, c);
+  return useless ? 0 : c.fixed_ns - waits - served - copies;
 }
 
 static void add_member(bucketing *b, bucket *x, uint32_t i) {
