@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "comm/processes/tcp_room.h"
 #include "comm/processes/tcp_socket.h"
+#include "runtime/device.h"
 
 enum {
   CONTROL_BYTES = 4096,  /* no message of the control lane is longer */
@@ -65,6 +67,7 @@ typedef struct connection {
   head head; /* of the message that is coming */
   size_t got;
   bool is_mute;    /* nobody reads what is sent */
+  tcp_room room;   /* of the data lane */
   int low;         /* SO_RCVLOWAT; 0: as it was */
   receiving *into; /* where it goes; or: */
   early *kept;
@@ -118,8 +121,10 @@ tcp_link *tcp_link_create(const mpi_place *place) {
 }
 
 void tcp_link_adopt(tcp_link *l, mpi_lane lane, uint32_t rank, int socket) {
+  connection *c = connection_of(l, lane, rank);
   tcp_tune(socket);
-  connection_of(l, lane, rank)->socket = socket;
+  c->socket = socket;
+  if (lane == MPI_LANE_DATA) tcp_room_begin(&c->room, socket, l->place.size);
 }
 
 static void free_receivings(receiving *r) {
@@ -233,12 +238,16 @@ static bool push(tcp_link *l, connection *c) {
     sending *s = c->first;
     ssize_t n = write_some(c, s);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return true;
+    if (n < 0 && errno == EAGAIN) {
+      tcp_room_is_full(&c->room, c->socket, rt_clock_ns());
+      return true;
+    }
     if (n < 0) { /* there may be something to read */
       c->is_mute = true;
       return drop_sendings(l, c);
     }
     s->done += (size_t)n;
+    c->room.sent_bytes += (size_t)n;
     if (s->done < sizeof s->head + s->head.bytes) continue;
     c->first = s->next;
     if (!c->first) c->last = NULL;
