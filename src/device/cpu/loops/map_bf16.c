@@ -64,38 +64,51 @@
 #include "ir/ops.def"
 #undef POINTWISE
 
-/* Blocks in which all magnitudes are below 80 are computed without regard to the ends of the range,
- * with the same bits. The two of a word are compared at once: their sums with the distance to 2^15
- * do not meet. */
+/* Blocks are computed without regard to the ends of the range, with the same bits where all magnitudes are
+ * below 80; else they are done again. The two of a word are compared at once: their sums with the
+ * distance to 2^15 do not meet. */
 enum { BLOCK = 512, NEAR = 0x42a0 /* 80 */ };
-static bool all_near(int64_t n, const void *x_) {
-  const pair *x = x_;
-  const uint32_t magnitudes = 0x7fff7fff, distance = (0x8000 - NEAR) * 0x10001U;
-  uint32_t far = 0;
-  for (int64_t i = 0; i < n / 2; i++) far |= (x[i] & magnitudes) + distance;
-  if (n % 2) far |= (((const uint16_t *)x_)[n - 1] & magnitudes) + distance;
-  return (far & ~magnitudes) == 0;
-}
+enum { MAGNITUDES = 0x7fff7fff };
+static inline uint32_t too_far(pair x) { return (x & MAGNITUDES) + (0x8000 - NEAR) * 0x10001U; }
 
 /* exp(x) of such numbers, to 21 bits: rounded to bf16 it is what f32_exp gives, and so are the
  * functions below. tests/conform/test_tables.c compares all of them. */
 static inline float near_exp(float x) {
-  int32_t whole;
-  float r = f32_exp_argument(x, &whole), p = 8.31074081e-3F;
+  uint32_t whole;
+  float r = f32_exp_reduced(x, &whole), p = 8.31074081e-3F;
   p = f32_fma(p, r, 4.18728031e-2F);
   p = f32_fma(p, r, 1.66675597e-1F);
   p = f32_fma(p, r, 4.99997199e-1F);
   return f32_scaled(f32_fma(p, r * r, r) + 1.0F, whole);
 }
 
+/* A result may be written over its operand, which is then kept. */
 #define NEAR_OR_FAR(name, near, all)                                                               \
-  EACH_PAIR(name##_near, 1, near)                                                                  \
   EACH_PAIR(name##_all, 1, all)                                                                    \
-  static void name(int64_t n, void *to, const void *const *x_, bool mode) {                        \
-    for (int64_t done = 0; done < n; done += BLOCK) {                                              \
+  static inline float name##_near(float a) { return near; }                                        \
+  static bool name##_block(int64_t n, void *to_, const void *x_) {                                 \
+    pair *restrict to = to_;                                                                       \
+    const pair *x = x_;                                                                            \
+    int64_t half = n / 2;                                                                          \
+    uint32_t far = 0;                                                                              \
+    for (int64_t i = 0; i < half; i++) {                                                           \
+      far |= too_far(x[i]);                                                                        \
+      to[i] = paired(name##_near(lower(x[i])), name##_near(upper(x[i])));                          \
+    }                                                                                              \
+    if (n % 2) {                                                                                   \
+      uint16_t last = ((const uint16_t *)x_)[n - 1];                                               \
+      far |= too_far(last);                                                                        \
+      ((uint16_t *)to_)[n - 1] = (uint16_t)(rounded(name##_near(ir_bf16_as_f32(last))) >> 16);     \
+    }                                                                                              \
+    return (far & ~(uint32_t)MAGNITUDES) != 0;                                                     \
+  }                                                                                                \
+  static void name(int64_t n, void *to_, const void *const *x_, bool mode) {                       \
+    uint16_t kept[BLOCK], *to = to_;                                                               \
+    for (int64_t done = 0; done < n; done += BLOCK, to += BLOCK) {                                 \
       int64_t left = n - done < BLOCK ? n - done : BLOCK;                                          \
       const void *x[3] = {(const uint16_t *)x_[0] + done};                                         \
-      (all_near(left, x[0]) ? name##_near : name##_all)(left, (uint16_t *)to + done, x, mode);     \
+      if (x[0] == to) x[0] = memcpy(kept, to, (size_t)left * sizeof *to);                          \
+      if (name##_block(left, to, x[0])) name##_all(left, to, x, mode);                             \
     }                                                                                              \
   }
 NEAR_OR_FAR(exponentials, near_exp(a), f32_exp(a))

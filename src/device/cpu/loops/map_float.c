@@ -60,7 +60,7 @@ static void over_operand(map_block *block, int64_t n, float *to, const float *x0
       if (is_special) to[i] = special;                                                             \
   }                                                                                                \
   IN_BLOCKS(name, operands)
-/* Those that vectors can do too, but more slowly: all are done again. */
+/* Those that vectors can do too, but more slowly: all are done again. is_far tells by its highest bit. */
 #define WITH_FAR(name, near, is_far, all)                                                          \
   static void name##_block(int64_t n, float *restrict to, const float *x, const float *x1) {       \
     uint32_t any = 0;                                                                              \
@@ -69,14 +69,14 @@ static void over_operand(map_block *block, int64_t n, float *to, const float *x0
       any |= is_far(x[i]);                                                                         \
       to[i] = near;                                                                                \
     }                                                                                              \
-    if (any)                                                                                       \
+    if (any >> 31)                                                                                 \
       for (int64_t i = 0; i < n; i++) to[i] = all(x[i]);                                           \
   }                                                                                                \
   IN_BLOCKS(name, 1)
 WITH_FAR(exponentials, f32_exp_near(x[i]), f32_exp_far, f32_exp)
 WITH_FAR(logarithms, f32_log_scaled(x[i], 0), f32_log_far, f32_log)
-WITH_FAR(sigmoids, 1.0F / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_sigmoid)
-WITH_FAR(silus, x[i] / (1.0F + f32_exp_near(-x[i])), f32_sigmoid_far, f32_silu)
+WITH_FAR(sigmoids, 1.0F / (1.0F + f32_exp_near(-x[i])), f32_exp_far, f32_sigmoid)
+WITH_FAR(silus, x[i] / (1.0F + f32_exp_near(-x[i])), f32_exp_far, f32_silu)
 WITH_SPECIAL(sines, 1, f32_sin_turned(x0[i], 0), f32_turns_far(x0[i]), sinf(x0[i]))
 WITH_SPECIAL(cosines, 1, f32_sin_turned(x0[i], 1), f32_turns_far(x0[i]), cosf(x0[i]))
 WITH_SPECIAL(powers, 2, f32_power(x0[i], x1[i]), f32_power_special(x0[i], x1[i]),

@@ -37,29 +37,38 @@ static inline float f32_fma(float a, float b, float c) {
 /* 2 to the power n, from -126 to 127. */
 static inline float f32_power_of_2(int32_t n) { return ir_f32_of_bits((uint32_t)(n + 127) << 23); }
 
-/* x without whole multiples of the logarithm of 2, of which there are *whole: from -0.35 to 0.35.
- * The logarithm is in two parts, of which the first has few bits. */
-static inline float f32_exp_argument(float x, int32_t *whole) {
+/* x without whole multiples of the logarithm of 2: from -0.35 to 0.35. The lower 22 bits of *whole are how
+ * many these are. The logarithm is in two parts, of which the first has few bits. */
+static inline float f32_exp_reduced(float x, uint32_t *whole) {
   float shifted = f32_fma(x, 1.44269504F, 12582912.0F); /* 1.5 * 2^23: the last place is 1 */
   float n = shifted - 12582912.0F;
-  *whole = (int32_t)(ir_f32_bits(shifted) - 0x4b400000U);
+  *whole = ir_f32_bits(shifted);
   return f32_fma(n, 2.12194440e-4F, f32_fma(n, -0.693359375F, x));
 }
+static inline float f32_exp_argument(float x, int32_t *whole) {
+  uint32_t bits;
+  float r = f32_exp_reduced(x, &bits);
+  *whole = (int32_t)(bits - 0x4b400000U);
+  return r;
+}
 
-/* exp(r) of such a rest, between 0.7 and 1.42. */
-static inline float f32_exp_rest(float r) {
+/* exp(r) - 1 of such a rest; r is as good as it where r is small. */
+static inline float f32_exp_rest_less_1(float r) {
   float p = 1.9875691500e-4F;
   p = f32_fma(p, r, 1.3981999507e-3F);
   p = f32_fma(p, r, 8.3334519073e-3F);
   p = f32_fma(p, r, 4.1665795894e-2F);
   p = f32_fma(p, r, 1.6666665459e-1F);
   p = f32_fma(p, r, 5.0000001201e-1F);
-  return f32_fma(p, r * r, r) + 1.0F;
+  return f32_fma(p, r * r, r);
 }
+/* Between 0.7 and 1.42. */
+static inline float f32_exp_rest(float r) { return f32_exp_rest_less_1(r) + 1.0F; }
 
-/* x times 2 to the power n, where both and the result are normal numbers; NaN may become anything. */
-static inline float f32_scaled(float x, int32_t n) {
-  return ir_f32_of_bits(ir_f32_bits(x) + ((uint32_t)n << 23));
+/* x times 2 to the power n, where both and the result are normal numbers; NaN may become anything. Only
+ * the lower 9 bits of n count. */
+static inline float f32_scaled(float x, uint32_t n) {
+  return ir_f32_of_bits(ir_f32_bits(x) + (n << 23));
 }
 
 /* exp(hi + lo), where |lo| is at most a small part of hi; for all of f32. Two factors make up the
@@ -77,14 +86,17 @@ static inline float f32_exp_sum(float hi, float lo) {
 
 /* For x from -80 to 88; NaN may become anything. */
 static inline float f32_exp_near(float x) {
-  int32_t whole;
-  float p = f32_exp_rest(f32_exp_argument(x, &whole));
+  uint32_t whole;
+  float p = f32_exp_rest(f32_exp_reduced(x, &whole));
   return f32_scaled(p, whole);
 }
 
 static inline float f32_exp(float x) { return f32_exp_sum(x, 0); }
-/* Not for f32_exp_near, which gives the same bits as f32_exp otherwise. */
-static inline bool f32_exp_far(float x) { return !(x > -80.0F && x < 88.0F); }
+/* The highest bit is set for magnitudes from 80 on and NaN: not for f32_exp_near, which gives the same bits
+ * as f32_exp otherwise. */
+static inline uint32_t f32_exp_far(float x) {
+  return (ir_f32_bits(x) & 0x7fffffffU) + (0x80000000U - 0x42a00000U);
+}
 
 /* Of a normal number times 2 to the power `adjust`: the mantissa between sqrt(1/2) and sqrt(2), and a polynomial
  * of its distance from 1. */
@@ -113,17 +125,14 @@ static inline float f32_log(float x) {
   return x < 0 || x != x ? NAN : y;
 }
 
+/* (exp(2a) - 1) / (exp(2a) + 1) */
 static inline float f32_tanh(float x) {
-  float a = fabsf(x), z = x * x;
-  float p = -5.70498872745e-3F;
-  p = f32_fma(p, z, 2.06390887954e-2F);
-  p = f32_fma(p, z, -5.37397155531e-2F);
-  p = f32_fma(p, z, 1.33314422036e-1F);
-  p = f32_fma(p, z, -3.33332819422e-1F);
-  float small = f32_fma(x, z * p, x), top = a > 10.0F ? 10.0F : a;
-  float large = 1.0F - 2.0F / (f32_exp_near(top + top) + 1.0F);
-  large = ir_f32_of_bits(ir_f32_bits(large) | (ir_f32_bits(x) & 0x80000000U));
-  return a >= 0.625F ? large : small; /* NaN: small */
+  float a = fabsf(x), top = a > 10.0F ? 10.0F : a;
+  uint32_t whole;
+  float q = f32_exp_rest_less_1(f32_exp_reduced(top + top, &whole)),
+        power = f32_scaled(1.0F, whole);
+  float e = f32_fma(q, power, power - 1.0F), y = e / (e + 2.0F);
+  return ir_f32_of_bits(ir_f32_bits(y) | (ir_f32_bits(x) & 0x80000000U));
 }
 
 /* The part of a normal distribution above a >= 0, divided by exp(-a² / 2): half of erfcx(a / sqrt(2)). */
@@ -155,8 +164,12 @@ static inline float f32_erf(float x) {
   return a >= 1.0F ? large : x * p; /* NaN: the product */
 }
 
-/* Not for f32_log_scaled without adjusting. */
-static inline bool f32_log_far(float x) { return !(x >= 0x1p-126F && x < INFINITY); }
+/* The highest bit is set where f32_log_scaled does not serve without adjusting: for all but positive normal
+ * numbers. */
+static inline uint32_t f32_log_far(float x) {
+  uint32_t above = ir_f32_bits(x) - 0x00800000U;
+  return above | (above + (0x80000000U - 0x7f000000U));
+}
 
 /* Of minus infinity the functions below are NaN, as the products that define them are. */
 static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
@@ -168,9 +181,9 @@ static inline bool f32_is_lowest(float x) { return x < -0x1.fffffep127F; }
 static inline float f32_gelu(float x) {
   float a = fabsf(x), top = a > 13.146F ? 0.0F : a;
   float cut = ir_f32_of_bits(ir_f32_bits(top) & 0xfffff000U);
-  int32_t whole;
+  uint32_t whole;
   float lo = -0.5F * ((top - cut) * (top + cut));
-  float p = f32_exp_rest(f32_exp_argument(-0.5F * (cut * cut), &whole) + lo);
+  float p = f32_exp_rest(f32_exp_reduced(-0.5F * (cut * cut), &whole) + lo);
   float part = f32_scaled(p, whole + 64) * f32_tail(top) * 0x1p-64F * top;
   float base = x < 0 ? 0.0F : x, y = x < 0 ? -part : base - part;
   return f32_is_lowest(x) ? x - x : y;
@@ -190,8 +203,6 @@ static inline float f32_one_and_exp(float x) {
   float u = x > 80.0F ? -80.0F : -x;
   return 1.0F + f32_exp_near(u > 88.0F ? 88.0F : u);
 }
-/* Not for the exponential near 0 of minus x alone. */
-static inline bool f32_sigmoid_far(float x) { return !(fabsf(x) < 80.0F); }
 /* Below -88 both are 0. */
 static inline float f32_sigmoid(float x) {
   float y = x < -88.0F ? 0.0F : 1.0F / f32_one_and_exp(x);

@@ -23,7 +23,7 @@ typedef struct machine {
 } machine;
 
 /* Bytes; elements computed between two fetches or stores: fewer where they take long. */
-enum { LINE = 64, PIECE = 512, HEAVY_PIECE = 128 };
+enum { LINE = 64, PIECE = 512, HEAVY_PIECE = 256 };
 
 static int64_t count(const machine *m, tile_form f) {
   return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
@@ -173,10 +173,15 @@ static void fetch(machine *m, int64_t lines, bool close) {
                      (m->next_row + m->ahead_row) * row_step(m, v);
     int64_t bytes = m->columns * (int64_t)ir_dtype_size_bytes(v->dtype), rows = m->rows;
     if (row_step(m, v) == bytes) bytes *= rows, rows = 1; /* one run */
-    for (; lines > 0 && m->ahead_byte < bytes; lines--, m->ahead_byte += LINE)
-      if (close) __builtin_prefetch(at + m->ahead_byte, 0, 3);
-      else __builtin_prefetch(at + m->ahead_byte, 0, 2);
-    if (m->ahead_byte < bytes) return;
+    int64_t begin = m->ahead_byte,
+            end = begin + lines * LINE < bytes ? begin + lines * LINE : bytes;
+    if (close)
+      for (int64_t i = begin; i < end; i += LINE) __builtin_prefetch(at + i, 0, 3);
+    else
+      for (int64_t i = begin; i < end; i += LINE) __builtin_prefetch(at + i, 0, 2);
+    lines -= (end - begin + LINE - 1) / LINE;
+    m->ahead_byte = end;
+    if (end < bytes) return;
     m->ahead_byte = 0;
     if (++m->ahead_row < rows) continue;
     m->ahead_row = 0;
