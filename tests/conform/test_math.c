@@ -226,6 +226,31 @@ static void test_bf16_squares(const char *level) {
   }
 }
 
+static void fill_all_sizes(ir_dtype t, char *to, int64_t n);
+
+/* A sum of products: the bits of products one by one and their sum, whatever the length; also where
+ * products are infinite or no numbers. */
+static void test_sums_of_products(ir_dtype t) {
+  enum { N = 333 };
+  static _Alignas(64) char x[N * 4], y[N * 4], product[N * 4];
+  const cpu_fold *sum = &cpu_vectors()->folds[t][CPU_FOLD_SUM];
+  for (int64_t n = 1; n <= N; n++)
+    for (uint32_t sizes = 0; sizes < 2; sizes++) {
+      fill_all_sizes(t, x, n);
+      for (int64_t i = 0; i < n && sizes == 0; i++)
+        ir_element_set_f64(t, x + (size_t)i * ir_dtype_size_bytes(t), 1.1 - (double)(i % 9));
+      for (int64_t i = 0; i < n; i++)
+        ir_element_set_f64(t, y + (size_t)i * ir_dtype_size_bytes(t), (double)(i % 7) - 2.9);
+      cpu_element expected = {.f = 0.3}, got = {.f = 0.3};
+      cpu_vectors()->map[t][IR_OP_MUL](n, product, (const void *const[]){x, y, x}, false);
+      sum->row(n, product, &expected, 0);
+      sum->products(n, x, y, &got);
+      if (!EXPECT(got.f == expected.f || (isnan(got.f) && isnan(expected.f))))
+        fprintf(stderr, "  %lld %s: %g, not %g\n", (long long)n, ir_dtype_text(t), got.f,
+                expected.f);
+    }
+}
+
 /* Numbers of all sizes: every exponent, both signs. */
 static void fill_all_sizes(ir_dtype t, char *to, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
@@ -283,6 +308,9 @@ int main(int argc, char **argv) {
   for (uint32_t l = 0; l < 3; l++) {
     compare_bf16_norms(levels[l]);
     test_bf16_squares(levels[l]);
+    if (!cpu_vectors_choose(levels[l])) continue;
+    test_sums_of_products(IR_F32);
+    test_sums_of_products(IR_BF16);
   }
   return test_finish();
 }

@@ -14,6 +14,7 @@
 
 #include "device/cpu/kernel_fast.h"
 /* After it: only functions of equal options are inlined. */
+#include "device/cpu/loops/pairs.h"
 #include "ir/narrow.h"
 
 #if defined(__AVX512F__)
@@ -208,9 +209,9 @@ SQUARES(of_f64, double)
       __m512i word = _mm512_loadu_si512(x + 32 * k);                                               \
       __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(word, 16));                               \
       __m512 high = _mm512_castsi512_ps(_mm512_and_si512(word, upper));                            \
-      __m512 pair = NAME##_OF_PAIR(low, high);                                                     \
-      chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(pair));                         \
-      chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(pair, 1));                  \
+      __m512 both = NAME##_OF_PAIR(low, high);                                                     \
+      chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(both));                         \
+      chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(both, 1));                  \
     }                                                                                              \
   }
 #else
@@ -239,9 +240,9 @@ SQUARES(of_f64, double)
     }                                                                                              \
     memcpy(lane, chain, sizeof lane);                                                              \
     for (int l = 0; i < n; l++, i += 2) {                                                          \
-      float pair = LAST_##NAME(ir_bf16_as_f32(x[i]));                                              \
-      if (i + 1 < n) pair += LAST_##NAME(ir_bf16_as_f32(x[i + 1]));                                \
-      lane[l] += (double)pair;                                                                     \
+      float both = LAST_##NAME(ir_bf16_as_f32(x[i]));                                              \
+      if (i + 1 < n) both += LAST_##NAME(ir_bf16_as_f32(x[i + 1]));                                \
+      lane[l] += (double)both;                                                                     \
     }                                                                                              \
     for (int half = LANES / 2; half > 0; half /= 2)                                                \
       for (int l = 0; l < half; l++) lane[l] += lane[l + half];                                    \
@@ -262,35 +263,133 @@ static void squares_bf16_row(int64_t n, const void *x, cpu_element *acc, double 
   else SQUARES_of_bf16_row(n, x, acc, center);
 }
 
+/* ---- sums of products ---- */
+/* Of 8, 4 or 2 elements. */
+#if defined(__AVX512F__)
+static inline f64s products_f32(const float *x, const float *y) {
+  return (f64s)_mm512_cvtps_pd(_mm256_mul_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y)));
+}
+#elif defined(__AVX2__)
+static inline f64s products_f32(const float *x, const float *y) {
+  return (f64s)_mm256_cvtps_pd(_mm_mul_ps(_mm_loadu_ps(x), _mm_loadu_ps(y)));
+}
+#else
+static inline f64s products_f32(const float *x, const float *y) {
+  f64s p;
+  for (int l = 0; l < WIDTH; l++) p[l] = (double)(x[l] * y[l]);
+  return p;
+}
+#endif
+
+static double joined_lanes(double *lane) {
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+  return lane[0];
+}
+
+/* Partial results and their order are those of SUM_of_f32_row. */
+static void sum_f32_products(int64_t n, const void *x_, const void *y_, cpu_element *acc) {
+  const float *x = x_, *y = y_;
+  f64s chain[CHAINS] = {{0}};
+  double lane[LANES];
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    fetch_ahead(x + i, LANES * sizeof *x);
+    fetch_ahead(y + i, LANES * sizeof *y);
+    for (int c = 0; c < CHAINS; c++) chain[c] += products_f32(x + i + c * WIDTH, y + i + c * WIDTH);
+  }
+  memcpy(lane, chain, sizeof lane);
+  for (int64_t l = 0; i + l < n; l++) lane[l] += (double)(x[i + l] * y[i + l]);
+  acc->f += joined_lanes(lane);
+}
+
+static inline float bf16_product(float a, float b) {
+  return ir_f32_of_bits(rounded(a * b) & 0xffff0000U);
+}
+
+#if defined(__AVX512F__)
+static inline __m512 bf16_products(__m512 a, __m512 b) {
+  __m512i bits = _mm512_castps_si512(_mm512_mul_ps(a, b));
+  __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  bits = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000U)));
+}
+static inline void add_product_pairs(const bf16 *x, const bf16 *y, f64s *chain) {
+  const __m512i upper = _mm512_set1_epi32((int)0xffff0000U);
+  for (int k = 0; k < 2; k++) {
+    __m512i a = _mm512_loadu_si512(x + 32 * k), b = _mm512_loadu_si512(y + 32 * k);
+    __m512 low = bf16_products(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)),
+                               _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)));
+    __m512 high = bf16_products(_mm512_castsi512_ps(_mm512_and_si512(a, upper)),
+                                _mm512_castsi512_ps(_mm512_and_si512(b, upper)));
+    __m512 both = _mm512_add_ps(low, high);
+    chain[2 * k] += (f64s)_mm512_cvtps_pd(_mm512_castps512_ps256(both));
+    chain[2 * k + 1] += (f64s)_mm512_cvtps_pd(_mm512_extractf32x8_ps(both, 1));
+  }
+}
+#else
+static inline void add_product_pairs(const bf16 *x, const bf16 *y, f64s *chain) {
+  for (int l = 0; l < LANES; l++) {
+    float low = bf16_product(ir_bf16_as_f32(x[2 * l]), ir_bf16_as_f32(y[2 * l]));
+    float high = bf16_product(ir_bf16_as_f32(x[2 * l + 1]), ir_bf16_as_f32(y[2 * l + 1]));
+    chain[l / WIDTH][l % WIDTH] += (double)(low + high);
+  }
+}
+#endif
+
+/* In the order of sum_pairs. */
+static void sum_bf16_products(int64_t n, const void *x_, const void *y_, cpu_element *acc) {
+  const bf16 *x = x_, *y = y_;
+  f64s chain[CHAINS] = {{0}};
+  double lane[LANES];
+  int64_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    fetch_ahead(x + i, 2 * LANES * sizeof *x);
+    fetch_ahead(y + i, 2 * LANES * sizeof *y);
+    add_product_pairs(x + i, y + i, chain);
+  }
+  memcpy(lane, chain, sizeof lane);
+  for (int l = 0; i < n; l++, i += 2) {
+    float both = bf16_product(ir_bf16_as_f32(x[i]), ir_bf16_as_f32(y[i]));
+    if (i + 1 < n) both += bf16_product(ir_bf16_as_f32(x[i + 1]), ir_bf16_as_f32(y[i + 1]));
+    lane[l] += (double)both;
+  }
+  acc->f += joined_lanes(lane);
+}
+
 const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
-  [CPU_FOLD_##id] = {id##_of_f32_row, id##_of_f32_column, {.f = FLOAT_##start}},
+  [CPU_FOLD_##id] = {id##_of_f32_row,                                                              \
+                     id##_of_f32_column,                                                           \
+                     CPU_FOLD_##id == CPU_FOLD_SUM ? sum_f32_products : NULL,                      \
+                     {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, CENTERED_of_f32_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f32_row, CENTERED_of_f32_column, NULL, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_bf16[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
   [CPU_FOLD_##id] = {CPU_FOLD_##id == CPU_FOLD_SUM ? sum_bf16_row : id##_of_bf16_row,              \
                      id##_of_bf16_column,                                                          \
+                     CPU_FOLD_##id == CPU_FOLD_SUM ? sum_bf16_products : NULL,                     \
                      {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {squares_bf16_row, CENTERED_of_bf16_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {squares_bf16_row, CENTERED_of_bf16_column, NULL, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_f64[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
-  [CPU_FOLD_##id] = {id##_of_f64_row, id##_of_f64_column, {.f = FLOAT_##start}},
+  [CPU_FOLD_##id] = {id##_of_f64_row, id##_of_f64_column, NULL, {.f = FLOAT_##start}},
 #include "ir/folds.def"
 #undef FOLD
-    [CPU_FOLD_SQUARES] = {SQUARES_of_f64_row, CENTERED_of_f64_column, {.f = 0}},
+    [CPU_FOLD_SQUARES] = {SQUARES_of_f64_row, CENTERED_of_f64_column, NULL, {.f = 0}},
 };
 
 const cpu_fold cpu_folds_i64[CPU_FOLD_COUNT] = {
 #define FOLD(id, name, start, ...)                                                                 \
-  [CPU_FOLD_##id] = {id##_of_i64_row, id##_of_i64_column, {.i = INT_##start}},
+  [CPU_FOLD_##id] = {id##_of_i64_row, id##_of_i64_column, NULL, {.i = INT_##start}},
 #include "ir/folds.def"
 #undef FOLD
 };

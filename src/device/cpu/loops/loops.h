@@ -48,6 +48,8 @@ typedef struct cpu_fold {
   void (*row)(int64_t n, const void *x, cpu_element *acc, double center);
   /* Folds x[i] into acc[i]. */
   void (*column)(int64_t n, const void *x, cpu_element *acc, const cpu_element *center);
+  /* As `row` of the products of x[i] and y[i], each rounded to the type of both. Sums of f32 and bf16 only. */
+  void (*products)(int64_t n, const void *x, const void *y, cpu_element *acc);
   cpu_element start;
 } cpu_fold;
 

@@ -363,15 +363,33 @@ static void describe_fold(const tile_emitter *e, const tile_node *n, ir_dtype fo
   i->second_divisor = left > 0 ? left : 0;
 }
 
+static bool is_target(const tile_lowering *l, uint32_t node) {
+  for (uint32_t t = 0; t < l->n_targets; t++)
+    if (l->targets[t].node == node) return true;
+  return false;
+}
+
+/* Does the fold alone use a product that it can compute itself? */
+static bool folds_products(const tile_emitter *e, const tile_node *n) {
+  const tile_node *x = &e->l->nodes[n->x[0]];
+  bool is_product = x->kind == TILE_MAP && x->code == IR_OP_MUL && e->n_uses[n->x[0]] == 1;
+  bool knows = x->dtype == IR_F32 || x->dtype == IR_BF16;
+  return is_product && knows && x->dtype == x->step->compute && n->code != IR_OP_VAR &&
+         fold_kind(n->code) == CPU_FOLD_SUM && e->stream != TILE_STREAM_COLUMNS &&
+         !is_target(e->l, n->x[0]);
+}
+
 static uint32_t emit_fold(tile_emitter *e, uint32_t node, tile_phase phase) {
   const tile_node *n = &e->l->nodes[node];
   tile_form full = {.rows = true, .columns = true};
-  tile_instr i = {.kind = TILE_DO_FOLD};
+  tile_instr i = {.kind = TILE_DO_FOLD, .products = folds_products(e, n)};
   bool streamed = e->stream != TILE_WHOLE;
-  uint32_t x = emit_node(e, n->x[0], streamed ? TILE_EACH : phase);
-  x = spread(e, streamed ? TILE_EACH : phase, x, full);
+  tile_phase operand_phase = streamed ? TILE_EACH : phase;
+  const uint32_t *operands = i.products ? e->l->nodes[n->x[0]].x : n->x;
+  for (uint32_t k = 0; k < (i.products ? 2 : 1); k++)
+    i.x[k] = spread(e, operand_phase, emit_node(e, operands[k], operand_phase), full);
+  uint32_t x = i.x[0];
   describe_fold(e, n, e->values[x].native, &i);
-  i.x[0] = x;
   if (streamed) {
     tile_instr fold = i;
     fold.kind = TILE_DO_ACCUMULATE;
@@ -509,9 +527,9 @@ static uint32_t n_operands(const tile_instr *i) {
   case TILE_DO_CONVERT:
   case TILE_DO_ROUND:
   case TILE_DO_SPREAD:
-  case TILE_DO_FOLD:
-  case TILE_DO_ACCUMULATE:
   case TILE_DO_STORE: return 1;
+  case TILE_DO_FOLD:
+  case TILE_DO_ACCUMULATE: return i->products ? 2 : 1;
   case TILE_DO_BLEND: return 2;
   case TILE_DO_MAP:
   case TILE_DO_ROWS: return 3;

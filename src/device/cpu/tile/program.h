@@ -186,6 +186,7 @@ typedef struct tile_instr {
   const struct cpu_maker *maker;
   /* FOLD, ACCUMULATE, TAKE */
   const cpu_fold *fold, *squares;
+  bool products; /* of x[0] and x[1] are folded */
   uint32_t accumulator;
   double divisor, second_divisor; /* 0: none */
   /* ROWS */

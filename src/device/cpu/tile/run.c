@@ -379,9 +379,16 @@ static void do_blend(machine *m, const tile_instr *t) {
     set_bytes(to, x, i * width + in.c0 * size, i * width + in.c1 * size);
 }
 
-static cpu_element fold_row(const tile_instr *t, int64_t n, const char *x) {
+/* y: the other factors, or NULL. */
+static void fold_into(const tile_instr *t, int64_t n, const char *x, const char *y,
+                      cpu_element *acc) {
+  if (y) t->fold->products(n, x, y, acc);
+  else t->fold->row(n, x, acc, 0);
+}
+
+static cpu_element fold_row(const tile_instr *t, int64_t n, const char *x, const char *y) {
   cpu_element acc = t->fold->start;
-  t->fold->row(n, x, &acc, 0);
+  fold_into(t, n, x, y, &acc);
   if (t->divisor != 0) acc.f /= t->divisor;
   if (!t->squares) return acc;
   double mean = acc.f;
@@ -393,9 +400,11 @@ static cpu_element fold_row(const tile_instr *t, int64_t n, const char *x) {
 
 static void do_fold(machine *m, const tile_instr *t) {
   cpu_element *acc = (cpu_element *)(void *)m->temporary[0];
-  const char *x = m->values[t->x[0]];
-  for (int64_t i = 0; i < m->rows; i++)
-    acc[i] = fold_row(t, m->columns, x + i * m->columns * t->from_bytes);
+  const char *x = m->values[t->x[0]], *y = t->products ? m->values[t->x[1]] : NULL;
+  for (int64_t i = 0; i < m->rows; i++) {
+    int64_t at = i * m->columns * t->from_bytes;
+    acc[i] = fold_row(t, m->columns, x + at, y ? y + at : NULL);
+  }
   convert_twice(m, t, m->rows, m->values[t->to], (const char *)acc);
 }
 
@@ -407,7 +416,7 @@ static void do_accumulate(machine *m, const tile_instr *t) {
   cpu_element *acc = accumulator(m, t->accumulator);
   const char *x = m->values[t->x[0]];
   if (m->p->stream == TILE_STREAM_ROWS) {
-    t->fold->row(m->columns, x, acc, 0);
+    fold_into(t, m->columns, x, t->products ? m->values[t->x[1]] : NULL, acc);
     return;
   }
   for (int64_t i = 0; i < m->rows; i++)
