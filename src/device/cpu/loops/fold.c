@@ -228,6 +228,15 @@ SQUARES(of_f64, double)
 #define LAST_SUM(x) (x)
 #define LAST_SQUARES(x) ((x) * (x))
 
+/* Of lanes from `used` on, which are 0, as few are added as can be. */
+static double joined_lanes(double *lane, int64_t used) {
+  int half = LANES / 2;
+  while (half > 0 && half >= used) half /= 2;
+  for (; half > 0; half /= 2)
+    for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+  return lane[0];
+}
+
 #define PAIRS(NAME, name)                                                                          \
   ADD_PAIRS(NAME, add_##name)                                                                      \
   static double name(int64_t n, const bf16 *x) {                                                   \
@@ -244,9 +253,7 @@ SQUARES(of_f64, double)
       if (i + 1 < n) both += LAST_##NAME(ir_bf16_as_f32(x[i + 1]));                                \
       lane[l] += (double)both;                                                                     \
     }                                                                                              \
-    for (int half = LANES / 2; half > 0; half /= 2)                                                \
-      for (int l = 0; l < half; l++) lane[l] += lane[l + half];                                    \
-    return lane[0];                                                                                \
+    return joined_lanes(lane, (n + 1) / 2);                                                        \
   }
 PAIRS(SUM, sum_pairs)
 PAIRS(SQUARES, square_pairs)
@@ -281,12 +288,6 @@ static inline f64s products_f32(const float *x, const float *y) {
 }
 #endif
 
-static double joined_lanes(double *lane) {
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; l++) lane[l] += lane[l + half];
-  return lane[0];
-}
-
 /* Partial results and their order are those of SUM_of_f32_row. */
 static void sum_f32_products(int64_t n, const void *x_, const void *y_, cpu_element *acc) {
   const float *x = x_, *y = y_;
@@ -300,7 +301,7 @@ static void sum_f32_products(int64_t n, const void *x_, const void *y_, cpu_elem
   }
   memcpy(lane, chain, sizeof lane);
   for (int64_t l = 0; i + l < n; l++) lane[l] += (double)(x[i + l] * y[i + l]);
-  acc->f += joined_lanes(lane);
+  acc->f += joined_lanes(lane, n);
 }
 
 static inline float bf16_product(float a, float b) {
@@ -354,7 +355,7 @@ static void sum_bf16_products(int64_t n, const void *x_, const void *y_, cpu_ele
     if (i + 1 < n) both += bf16_product(ir_bf16_as_f32(x[i + 1]), ir_bf16_as_f32(y[i + 1]));
     lane[l] += (double)both;
   }
-  acc->f += joined_lanes(lane);
+  acc->f += joined_lanes(lane, (n + 1) / 2);
 }
 
 const cpu_fold cpu_folds_f32[CPU_FOLD_COUNT] = {
