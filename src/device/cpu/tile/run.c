@@ -238,7 +238,8 @@ static void set_outside(inside in, int64_t rows, int64_t width, int64_t size, ch
     return;
   }
   set_bytes(to, from, 0, in.r0 * width);
-  for (int64_t i = in.r0; i < in.r1; i++) {
+  bool whole = in.c0 == 0 && in.c1 * size == width;
+  for (int64_t i = in.r0; i < in.r1 && !whole; i++) {
     set_bytes(to, from, i * width, i * width + in.c0 * size);
     set_bytes(to, from, i * width + in.c1 * size, (i + 1) * width);
   }
@@ -375,6 +376,10 @@ static void do_blend(machine *m, const tile_instr *t) {
   const char *x = m->values[t->x[0]];
   set_outside(in, t->form.rows ? m->rows : 1, width, size, to, m->values[t->x[1]]);
   if (in.c1 <= in.c0) return;
+  if (in.c0 == 0 && in.c1 * size == width) { /* whole rows are one run */
+    set_bytes(to, x, in.r0 * width, in.r1 * width);
+    return;
+  }
   for (int64_t i = in.r0; i < in.r1; i++)
     set_bytes(to, x, i * width + in.c0 * size, i * width + in.c1 * size);
 }
