@@ -612,13 +612,19 @@ static double instr_ns(const tile_instr *i) {
   return 0;
 }
 
+/* What a row takes beside its elements: short ones take little else. */
+static double row_ns(const tile_instr *i) {
+  if (i->kind == TILE_DO_ROWS) return 15;
+  return i->kind != TILE_DO_FOLD ? 0 : i->squares ? 15 : 8;
+}
+
 static double code_ns(const tile_emitter *e, const tile_code *code) {
   double ns = 30;
   for (uint32_t i = 0; i < code->n; i++) {
     const tile_instr *t = &code->list[i];
     double n =
         (t->form.rows ? (double)e->tile_rows : 1) * (t->form.columns ? (double)e->tile_columns : 1);
-    ns += 8 + n * instr_ns(t);
+    ns += 8 + n * instr_ns(t) + (double)e->tile_rows * row_ns(t);
   }
   return ns;
 }
