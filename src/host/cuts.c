@@ -219,7 +219,10 @@ static bool cut_outer(cutting *c, const ir_transform_data *t, counted *x, int64_
     return is_one(c->l, x->unit);
   }
   if (x->flat && !x->period.id) {
-    *p = (ir_partition){.kind = t->kind == IR_SPLIT ? IR_CHUNK : IR_PARTS, .size = t->factor};
+    /* A symbolic factor is as many as there are devices, as is checked when extents are bound. */
+    bool chunk = t->kind == IR_SPLIT;
+    *p = (ir_partition){.kind = chunk ? IR_CHUNK : IR_PARTS,
+                        .size = chunk ? t->factor : ir_scalar_const(s, devices)};
     return true;
   }
   ir_scalar unit = ir_scalar_mul(s, x->unit, ir_axis_size(c->l->f, t->out[1]));
