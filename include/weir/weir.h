@@ -472,8 +472,8 @@ weir_status weir_compile(const weir_fusion *f, const weir_options *o, const weir
 /* Waits for runs that were begun. */
 void weir_program_destroy(weir_program *p);
 
-/* Records what ran when: weir_run() fills the profile that it is given, which can be used again and again. Its
- * functions need the program that was run to be alive. */
+/* Records what ran when: weir_run() fills the profile that it is given, which can be used again and again. Read
+ * and write it before the program is destroyed, or run with other extents. */
 typedef struct weir_profile weir_profile;
 
 typedef struct weir_stats {
