@@ -59,6 +59,9 @@ typedef struct host_options {
   bool deterministic; /* iterations add up in the order of the pieces, whatever the form */
 } host_options;
 
+/* Does every operation compute from what each device holds, or only move data? If not, a diagnostic says so. */
+bool host_is_decomposed(ir_func *f, arena *scratch);
+
 /* Lowers `f`: its schedule applied and, with several devices, decomposed. The host program belongs to f's
  * module but is not listed among its functions; no buffer is freed in it. What cannot be lowered is a
  * diagnostic and STATUS_BAD_PROGRAM. */

@@ -18,18 +18,23 @@ static bool is_step(shard_ctx *c, const ir_op_data *op) {
   return shard_fits(c, op) || shard_comm_of(c, op, &move) == SHARD_ONE;
 }
 
+static bool report_undecomposed(ir_func *f, const ir_op_data *op, const char *why) {
+  diag_error(&f->module->errors, op->at,
+             "'%s' %s: a program for several devices is lowered after pass 'decompose'",
+             ir_tensor_name(f, op->result), why);
+  return false;
+}
+
 /* Operations of a program for several devices are lowered one by one. */
-static bool is_decomposed(lowering *l) {
-  ir_func *f = l->f;
+bool host_is_decomposed(ir_func *f, arena *scratch) {
+  if (!shard_is_distributed(f)) return true;
+  shard_ctx *shard = shard_begin(f, scratch);
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
-    bool placed = ir_tensor_at(f, op->result)->mesh.id != 0;
-    if (placed && is_step(l->shard, op)) continue;
-    diag_error(&f->module->errors, op->at,
-               "'%s' %s: a program for several devices is lowered after pass 'decompose'",
-               ir_tensor_name(f, op->result),
-               placed ? "needs data that other devices hold" : "is on no mesh");
-    return false;
+    if (ir_tensor_at(f, op->result)->mesh.id == 0)
+      return report_undecomposed(f, op, "is on no mesh");
+    if (!is_step(shard, op))
+      return report_undecomposed(f, op, "needs data that other devices hold");
   }
   return true;
 }
@@ -40,7 +45,6 @@ static status lower_guarded(void *context) {
   ir_func *f = l->f;
   if (shard_is_distributed(f)) {
     l->shard = shard_begin(f, &l->scratch);
-    if (!is_decomposed(l)) return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
     l->everywhere = shard_all_devices(f);
   }
   l->cuts = host_cut_store_new(&l->scratch);

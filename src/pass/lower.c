@@ -14,6 +14,8 @@ status pass_lower(ir_func *f, pass_ctx *ctx) {
                ir_op_info_of(op->code)->name, op->n_operands, MAX_OPERANDS);
     return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   }
+  if (!ctx->decomposed && !host_is_decomposed(f, ctx->scratch))
+    return fail(STATUS_BAD_PROGRAM, "the program cannot be lowered");
   ctx->changed = true;
   TRY(host_lower(f, ctx->options, &ctx->made));
   ir_host_resize_slices(ctx->made);

@@ -15,6 +15,7 @@ typedef struct run {
   const pass_request *request;
   strbuf *log, *reproducer;
   arena scratch;
+  bool decomposed; /* pass `decompose` has run */
 } run;
 
 static int64_t now_ns(void) {
@@ -76,6 +77,7 @@ static status run_on_funcs(run *r, const pass_info *p, bool *changed) {
   for (uint32_t i = 0; i < r->funcs.len; i++) {
     ir_func *f = r->funcs.data[i];
     pass_ctx ctx = {.scratch = &r->scratch, .options = &r->request->options};
+    ctx.decomposed = r->decomposed;
     if (!takes(r, p, f)) continue;
     TRY(p->run(f, &ctx));
     *changed = *changed || ctx.changed;
@@ -83,6 +85,7 @@ static status run_on_funcs(run *r, const pass_info *p, bool *changed) {
     if (!is_scheduled(f))
       return fail(STATUS_BAD_PROGRAM, "the schedule does not apply after pass '%s'", p->name);
   }
+  r->decomposed = r->decomposed || p->run == pass_decompose;
   return STATUS_OK;
 }
 

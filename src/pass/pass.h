@@ -16,6 +16,7 @@
 typedef struct pass_ctx {
   arena *scratch;              /* emptied after all passes */
   const host_options *options; /* preferences, which every pass may look at */
+  bool decomposed;             /* `decompose` has run before, in the same list */
   bool changed;                /* set by the pass when it changed something */
   ir_func *made;               /* `lower`: the host program */
 } pass_ctx;
