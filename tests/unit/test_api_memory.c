@@ -152,6 +152,33 @@ static void test_own_strides(const weir_program *p) {
   EXPECT(y[64] == 3 && y[65] == 1);
 }
 
+/* A batch that goes backwards: the last matrix of the second factor begins one element before the data. */
+static void test_backwards(void) {
+  enum { B = 2, N = 2 };
+  static int64_t extents[] = {B, N, N}, forwards[] = {N * N, N, 1}, backwards[] = {-1, N * B, B};
+  float x[B * N * N], w[B * N * N], y[B * N * N] = {0};
+  for (int i = 0; i < B * N * N; i++) x[i] = (float)i, w[i] = (float)(i * i % 7);
+  weir_program *p =
+      compile("fusion f { x : f32[2, 2, 2]; w : f32[2, 2, 2]; y = matmul(x, w); return y }");
+  weir_dl_tensor all[] = {tensor(x), tensor(w + B - 1), tensor(y)};
+  for (int i = 0; i < 3; i++) all[i].ndim = 3, all[i].shape = extents, all[i].strides = forwards;
+  all[1].strides = backwards;
+  const weir_dl_tensor *in[] = {&all[0], &all[1]}, *out[] = {&all[2]};
+  for (int definition = 0; definition < 2; definition++) {
+    weir_run_args args = {
+        .struct_size = sizeof args, .inputs = in, .n_inputs = 2, .outputs = out, .n_outputs = 1};
+    args.as_definition = definition;
+    memset(y, 0, sizeof y);
+    EXPECT_INT(weir_run(p, &args), WEIR_OK);
+    for (int i = 0; i < B * N * N; i++) {
+      int b = i / (N * N), row = i / N % N, column = i % N;
+      const float *a = &x[b * N * N + row * N], *c = &w[B - 1 - b + B * column];
+      EXPECT(y[i] == a[0] * c[0] + a[1] * c[N * B]);
+    }
+  }
+  weir_program_destroy(p);
+}
+
 static void test_addresses(const weir_program *p) {
   float x[32] = {1}, w[16] = {2}, y[16], z[16];
   tensors good = {tensor(x), tensor(w), tensor(y), tensor(z)}, t = good;
@@ -226,6 +253,7 @@ int main(void) {
   test_random_overlaps();
   test_overlaps(p);
   test_own_strides(p);
+  test_backwards();
   test_addresses(p);
   test_sizes(p);
   weir_program_destroy(p);
