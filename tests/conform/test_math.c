@@ -32,7 +32,7 @@ static const function functions[] = {
     {IR_OP_SIN, false, sin, 2},         {IR_OP_COS, false, cos, 2},
     {IR_OP_TANH, false, tanh, 3},       {IR_OP_ERF, false, erf, 3},
     {IR_OP_SIGMOID, false, sigmoid, 4}, {IR_OP_SILU, false, silu, 4},
-    {IR_OP_GELU, false, gelu, 8},       {IR_OP_GELU, true, gelu_tanh, 4},
+    {IR_OP_GELU, false, gelu, 9},       {IR_OP_GELU, true, gelu_tanh, 4},
     {IR_OP_SQRT, false, sqrt, 0.51},    {IR_OP_RSQRT, false, rsqrt, 1.51},
 };
 
