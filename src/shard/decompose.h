@@ -61,4 +61,11 @@ void shard_forget(ir_func *f, ir_tensor t);
  * computed there; what is made of nothing is made there. False: it is not. */
 bool shard_copy_narrow(shard_decomposing *d, ir_op o, uint32_t k);
 
+/* ---- decompose_unread.c ---- */
+/* By tensor: does an operation read it? */
+const bool *shard_reads(const ir_func *f, arena *memory);
+/* Drops operations whose results were read before (`was_read`, of the first n_tensors), and are no more, since others
+ * are computed in their place; and copies that were made for those. */
+void shard_drop_unread(shard_decomposing *d, const bool *was_read, uint32_t n_tensors);
+
 #endif
