@@ -1,6 +1,7 @@
 /* The process: what a command must find, whoever started it. */
 #include <fcntl.h>
 #include <signal.h>
+#include <time.h>
 
 #include "cli.h"
 
@@ -23,11 +24,20 @@ static void remove_files_on(int signal_number) {
   if (signal(signal_number, SIG_IGN) != SIG_IGN) (void)signal(signal_number, end);
 }
 
+/* Rank 0 tells for all ranks why a command fails. A launcher that sees a rank fail ends the others, and what they were
+ * about to print is lost: so the others leave after it. */
+static void let_rank_0_print(void) {
+  static const struct timespec lead = {0, 100000000};
+  if (weir_launch_rank() > 0) (void)nanosleep(&lead, NULL);
+}
+
 int main(int argc, char **argv) {
   keep_numbers();
   (void)signal(SIGPIPE, SIG_IGN);
   remove_files_on(SIGINT);
   remove_files_on(SIGTERM);
   remove_files_on(SIGHUP);
-  return cli_main(argc, argv);
+  int code = cli_main(argc, argv);
+  if (code != 0) let_rank_0_print();
+  return code;
 }

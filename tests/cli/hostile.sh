@@ -105,4 +105,11 @@ holds 'a closed standard error does not matter' test $? = 0 -a -s "$dir/c.npy"
 holds 'a closed standard input is exit 3' test $? = 3
 "$weir" run "$f" -D n=3 2>"$dir/messages" | true
 holds 'a reader that goes away needs no message' test ! -s "$dir/messages"
+
+# ---- a rank that says nothing leaves after the one that does: its launcher would end that one ----
+begin=$(date +%s%N)
+OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$weir" verify "$dir/none.weir" >"$dir/messages" 2>&1
+code=$? took=$((($(date +%s%N) - begin) / 1000000))
+holds 'rank 1 fails too, and says nothing' test $code = 2 -a ! -s "$dir/messages"
+holds 'and leaves later' test $took -ge 100
 finish
