@@ -12,7 +12,7 @@ enum {
   MOST_BYTES = 128 << 10,
   PAGE_BYTES = 4096,
   LOOK_NS = 10000000,
-  AHEAD_US = 2000 /* who sends wakes up in time */
+  AHEAD_US = 2000 /* a sender that sleeps is awake by then */
 };
 
 /* The system takes twice as many as it is told. */

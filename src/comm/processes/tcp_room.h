@@ -1,7 +1,7 @@
 /* How much of what is sent over a connection may wait in the system.
  *
  * Left to itself the system takes megabytes, which fill the queue of the slowest link on the way: it drops what is
- * more, and short messages wait behind the rest. So a connection begins with little. When it is full, its rate tells
+ * more, and short messages wait for the rest. So a connection begins with little. When it is full, its rate tells
  * what it needs: what leaves within some milliseconds, and what is under way. */
 #ifndef WEIR_COMM_PROCESSES_TCP_ROOM_H
 #define WEIR_COMM_PROCESSES_TCP_ROOM_H
