@@ -2,15 +2,10 @@
 
 Lookups, scatters, cumulative sums, topk, ranges, shifts, windows and steps of windows, on lines and grids of devices, with constant and
 symbolic extents; each program is compared with the reference."""
-import os
 import random
-import subprocess
 import sys
-import tempfile
 
-WEIR = os.path.abspath(sys.argv[1])
-FIRST = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 60
+import judge
 
 
 class Program:
@@ -128,25 +123,4 @@ class Program:
 KINDS = ["select", "slice", "cumsum", "topk", "scatter", "added", "gather", "index_select", "shift", "window", "steps"]
 
 
-def is_right(program, folder):
-    path = os.path.join(folder, "along.weir")
-    with open(path, "w") as f:
-        f.write(program.text())
-    options = program.options()
-    p = subprocess.run([WEIR, "run", path, "--check"] + options, capture_output=True, text=True, timeout=120)
-    checks = [line for line in p.stdout.splitlines() if line.startswith("check:")]
-    right = p.returncode == 0 and len(checks) == len(program.outputs) and all(c.endswith(" ok") for c in checks)
-    if not right:
-        print(f"{' '.join(options)}\n{program.text()}{p.stdout}{p.stderr}")
-    return right
-
-
-failed = []
-with tempfile.TemporaryDirectory() as folder:
-    for seed in range(FIRST, FIRST + COUNT):
-        if not is_right(Program(seed), folder):
-            failed.append(seed)
-if failed:
-    print("replay: along.py build/weir SEED 1, SEED:", *failed)
-print(f"{COUNT - len(failed)} passed, {len(failed)} failed")
-sys.exit(1 if failed else 0)
+sys.exit(judge.main(Program))

@@ -4,15 +4,10 @@ Linear layers over features, products over tokens, Gram matrices, attention by h
 residual sums, of inputs and weights that are cut in any dimension or whole, on lines and grids of devices: products meet
 operands that do not go together, and are gathered for, reduced, or turned. Each program is proven, and compared with the
 reference."""
-import os
 import random
-import subprocess
 import sys
-import tempfile
 
-WEIR = os.path.abspath(sys.argv[1])
-FIRST = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 60
+import judge
 
 
 class Block:
@@ -104,32 +99,13 @@ class Block:
         a, b = self.weight([self.s, self.s]), self.weight([self.s, self.s])
         return self.add_line(f"{x} + matmul({a}, {x}) - matmul({b}, {x})")
 
+    def options(self):
+        return []
+
     def text(self):
         body = "\n  ".join([f"mesh d = {self.mesh}"] + self.inputs + self.body + ["return " + ", ".join(self.outputs)])
         schedule = "\n    ".join(self.marks or ["x on d"])
         return f"fusion mixed {{\n  {body}\n  schedule {{\n    {schedule}\n  }}\n}}\n"
 
 
-def is_right(block, folder):
-    path = os.path.join(folder, "mixed.weir")
-    with open(path, "w") as f:
-        f.write(block.text())
-    run = subprocess.run([WEIR, "run", path, "--check"], capture_output=True, text=True, timeout=120)
-    verify = subprocess.run([WEIR, "verify", path], capture_output=True, text=True, timeout=120)
-    checks = [line for line in run.stdout.splitlines() if line.startswith("check:")]
-    right = run.returncode == verify.returncode == 0 and len(checks) == len(block.outputs)
-    right = right and all(c.endswith(" ok") for c in checks)
-    if not right:
-        print(f"{block.text()}{run.stdout}{run.stderr}{verify.stderr}")
-    return right
-
-
-failed = []
-with tempfile.TemporaryDirectory() as folder:
-    for seed in range(FIRST, FIRST + COUNT):
-        if not is_right(Block(seed), folder):
-            failed.append(seed)
-if failed:
-    print("replay: mixed.py build/weir SEED 1, SEED:", *failed)
-print(f"{COUNT - len(failed)} passed, {len(failed)} failed")
-sys.exit(1 if failed else 0)
+sys.exit(judge.main(Block, proven=True))
