@@ -68,8 +68,7 @@ static void replace_operand(decomposing *d, ir_op o, uint32_t k, ir_tensor by) {
 }
 
 /* ---- marks ---- */
-/* Repeats marks of `from` on `to`, two tensors with the same dimensions. */
-static void mark_like(decomposing *d, ir_tensor from, ir_tensor to, schedule_marks which) {
+void shard_mark_like(decomposing *d, ir_tensor from, ir_tensor to, schedule_marks which) {
   ir_axis a[IR_MAX_RANK], b[IR_MAX_RANK];
   ir_pair pairs[IR_MAX_RANK];
   uint32_t n = ir_axes_dims(d->f, ir_tensor_at(d->f, from)->now.logical, a);
@@ -182,8 +181,8 @@ static ir_op insert_between(decomposing *d, ir_op o, ir_tensor like, uint32_t ax
   ir_op first = add_set(d, op.operands[0], ir_func_fresh_name(d->f, name), why);
   ir_tensor t = result_of(d, first);
   shard_put_on_mesh_of(d, like, t);
-  mark_like(d, like, t, (schedule_marks){false, axes});
-  mark_like(d, op.result, t, (schedule_marks){true, 0});
+  shard_mark_like(d, like, t, (schedule_marks){false, axes});
+  shard_mark_like(d, op.result, t, (schedule_marks){true, 0});
   replace_operand(d, o, 0, t);
   return first;
 }
@@ -377,7 +376,7 @@ ir_op shard_set_of_result(decomposing *d, ir_tensor old, ir_why why) {
   why.from = name;
   ir_op set = add_set(d, old, other, why);
   ir_tensor now = result_of(d, set);
-  mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
+  shard_mark_like(d, old, now, (schedule_marks){true, (uint32_t)ALL_AXES});
   shard_put_on_mesh_of(d, old, now);
   ir_tensor_at(f, now)->placed = ir_tensor_at(f, old)->placed;
   ir_tensor_at(f, now)->memory = ir_tensor_at(f, old)->memory;
@@ -474,7 +473,7 @@ static void compute_whole(decomposing *d, ir_op o, ir_op set) {
   uint32_t kept = untouched_axes(d, o, set);
   clear_marks(d, result_of(d, o));
   shard_put_on_mesh_of(d, result_of(d, set), result_of(d, o));
-  mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){false, kept});
+  shard_mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){false, kept});
   reshard_operands(d, o);
   if (kept && !shard_is_local(d, o)) {
     clear_marks(d, result_of(d, o));
@@ -489,7 +488,7 @@ static void reshard_result(decomposing *d, ir_op o) {
   while (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) k++;
   ir_op set = set_behind(d, o, k, IR_RULE_AFTER);
   place_like_operand(d, o, k);
-  mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
+  shard_mark_like(d, result_of(d, set), result_of(d, o), (schedule_marks){true, 0});
   stream_what_leaves(d, result_of(d, o), result_of(d, set));
   bool whole = shard_needs_whole(d->f, ir_op_at(d->f, o));
   if (!whole) reshard_operands(d, o);

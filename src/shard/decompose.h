@@ -18,6 +18,8 @@ typedef struct shard_decomposing {
 
 /* ---- decompose.c ---- */
 void shard_put_on_mesh_of(shard_decomposing *d, ir_tensor like, ir_tensor t);
+/* Repeats marks of `from` on `to`, two tensors with the same dimensions. */
+void shard_mark_like(shard_decomposing *d, ir_tensor from, ir_tensor to, schedule_marks which);
 /* Can cuts of the consumer's axis, of tensor t, be repeated on the producer's? */
 bool shard_repeats_cuts(const shard_decomposing *d, ir_tensor t, const ir_pair *pair);
 /* Places `to`, which represents operand k, as the operation needs it. */

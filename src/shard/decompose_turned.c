@@ -90,19 +90,14 @@ static bool find_turn(decomposing *d, turn *t) {
 
 /* The result is cut along `to` as the operand is along its own dimension, and otherwise as it is to be. */
 static void place_turned(decomposing *d, const turn *t, ir_tensor arrives) {
-  ir_axis a[IR_MAX_RANK], b[IR_MAX_RANK];
-  ir_pair pairs[IR_MAX_RANK];
   shard_placement p;
   ir_tensor from = t->op.operands[t->operand], to = t->op.result;
-  uint32_t n = ir_axes_dims(d->f, ir_tensor_at(d->f, arrives)->now.logical, a);
-  (void)ir_axes_dims(d->f, ir_tensor_at(d->f, to)->now.logical, b);
-  for (uint32_t i = 0; i < n; i++) pairs[i] = (ir_pair){a[i], b[i], IR_PAIR_EXACT};
   schedule_marks along = {false, 1u << t->mesh_axis}, others = {false, ~along.mesh_axes};
   shard_placement_of(d->f, from, &p);
   ir_pair cut = {p.axes[t->mesh_axis].logical, t->to, IR_PAIR_EXACT};
   ir_why why = {.rule = IR_RULE_TURNED, .at = t->op.at, .from = ir_tensor_at(d->f, from)->name};
   shard_put_on_mesh_of(d, arrives, to);
-  (void)schedule_replay_marked(d->f, arrives, to, pairs, n, others, NULL);
+  shard_mark_like(d, arrives, to, others);
   (void)schedule_replay_marked(d->f, from, to, &cut, 1, along, &why);
 }
 
