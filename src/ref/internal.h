@@ -159,6 +159,10 @@ typedef struct ref_fold {
   int64_t i;
   double squares; /* of all values of f so far */
   int64_t n;
+  /* Of a product: the largest and the smallest magnitude that some of its factors give together, infinite
+   * ones and zeros left out; and whether one is zero. */
+  double most, least;
+  bool has_zero;
 } ref_fold;
 ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtype result);
 void ref_fold_f64(ref_fold *fold, double value);

@@ -54,8 +54,17 @@ double ref_sum_noise(ir_dtype t, double squares, int64_t n) {
   return ref_unit_sum(t) * sqrt(squares) * shorter + ir_dtype_unit(t) * sqrt(squares / (double)n);
 }
 
+/* Partial products may leave the range though the whole is in it: a part that overflows makes infinity, or NaN
+ * beside a zero, and one below the smallest normal number loses its digits before the others make it large. */
+static double product_noise(const ref_fold *fold, ir_dtype t) {
+  ir_dtype computed = ir_dtype_accumulator(t);
+  if (fold->most >= ref_largest(computed)) return REF_OPEN;
+  double lost = !fold->has_zero && fold->least < ref_tiny(computed) ? ref_tiny(computed) : 0;
+  return ref_unit_sum(t) * sqrt((double)fold->n) * fabs(fold->f) + lost * fold->most;
+}
+
 double ref_fold_noise(const ref_fold *fold, ir_dtype t) {
-  if (fold->fold == IR_FOLD_PROD) return ref_unit_sum(t) * sqrt((double)fold->n) * fabs(fold->f);
+  if (fold->fold == IR_FOLD_PROD) return product_noise(fold, t);
   return fold->is_float ? ref_sum_noise(t, fold->squares, fold->n) : 0;
 }
 

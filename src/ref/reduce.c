@@ -10,7 +10,9 @@ ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtyp
                     .is_float = is_float,
                     .accumulator = ref_accumulator(s, result),
                     .f = ir_number_as_f64(start),
-                    .i = start.i};
+                    .i = start.i,
+                    .most = 1,
+                    .least = 1};
 }
 
 #define NO 0 /* the operation refuses such elements */
@@ -42,7 +44,14 @@ static int64_t int_folded(ir_fold fold, int64_t a, int64_t b) {
   impossible("every fold is listed");
 }
 
+static void note_factor(ref_fold *fold, double size) {
+  if (size == 0) fold->has_zero = true;
+  else if (size < 1) fold->least *= size;
+  else if (isfinite(size)) fold->most *= size;
+}
+
 void ref_fold_f64(ref_fold *fold, double value) {
+  if (fold->fold == IR_FOLD_PROD) note_factor(fold, fabs(value));
   double folded = float_folded(fold->fold, value, fold->f);
   bool picks = ir_fold_info_of(fold->fold)->noun != NULL;
   fold->f = picks ? folded : ref_accumulated(fold->accumulator, folded);
