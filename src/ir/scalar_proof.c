@@ -101,11 +101,18 @@ bool ir_scalar_never_negative(ir_scalars *s, ir_scalar x) {
   return s->nodes.data[x.id].sign == SIGN_NEVER_NEGATIVE;
 }
 
+/* Are both of max(x, y) at most b? Not asked of what is large. */
+static bool both_below(ir_scalars *s, ir_scalar a, ir_scalar b) {
+  const ir_scalar_node n = *ir_scalar_node_of(s, a);
+  if (n.kind != IR_SCALAR_MAX || n.size > IR_SCALAR_SMALL) return false;
+  return ir_scalar_le(s, n.a, b) == IR_TRUE && ir_scalar_le(s, n.b, b) == IR_TRUE;
+}
+
 ir_proof ir_scalar_le(ir_scalars *s, ir_scalar a, ir_scalar b) {
   if (ir_scalar_either_overflowed(a, b)) return IR_UNKNOWN;
   ir_scalar d = ir_scalar_sub(s, b, a);
   if (ir_scalar_is_overflow(d)) return IR_UNKNOWN;
-  if (ir_scalar_never_negative(s, d)) return IR_TRUE;
+  if (ir_scalar_never_negative(s, d) || both_below(s, a, b)) return IR_TRUE;
   ir_scalar less = ir_scalar_sub(s, ir_scalar_sub(s, a, b), ir_scalar_const(s, 1));
   return !ir_scalar_is_overflow(less) && ir_scalar_never_negative(s, less) ? IR_FALSE : IR_UNKNOWN;
 }

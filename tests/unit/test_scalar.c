@@ -50,6 +50,8 @@ static void test_simplification(void) {
   EXPECT_SAME(MOD(MOD(n, k(5)), k(5)), MOD(n, k(5)));
   EXPECT_SAME(ir_scalar_min(&s, n, ADD(n, k(1))), n);
   EXPECT_SAME(ir_scalar_max(&s, k(0), n), n);
+  EXPECT_SAME(ir_scalar_min(&s, n, ir_scalar_max(&s, k(0), SUB(n, k(1)))),
+              ir_scalar_max(&s, k(0), SUB(n, k(1))));
   EXPECT_SAME(CEIL(k(-7), k(2)), k(-3));
   EXPECT_SAME(FLOOR(k(-7), k(2)), k(-4));
   EXPECT_SAME(MOD(k(-7), k(3)), k(2));
