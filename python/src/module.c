@@ -118,11 +118,11 @@ static weir_shapes *finish_shapes(weir_shapes *s, weir_status st, int complete) 
   return NULL;
 }
 
-weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete) {
+weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete) {
   weir_shapes *s = NULL;
   weir_status st = weir_shapes_create(f, &s);
-  if (st == WEIR_OK && PyDict_Check(shapes)) st = bind_names(s, shapes);
-  else if (st == WEIR_OK && shapes != Py_None) st = bind_inputs(s, f, shapes);
+  if (st == WEIR_OK && extents && extents != Py_None) st = bind_names(s, extents);
+  if (st == WEIR_OK && shapes && shapes != Py_None) st = bind_inputs(s, f, shapes);
   return finish_shapes(s, st, complete);
 }
 
@@ -134,11 +134,7 @@ static void drop_shapes(PyObject *capsule) {
 }
 
 PyObject *weir_py_bind(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete) {
-  weir_shapes *s = NULL;
-  weir_status st = weir_shapes_create(f, &s);
-  if (st == WEIR_OK) st = bind_names(s, extents);
-  if (st == WEIR_OK) st = bind_inputs(s, f, shapes);
-  s = finish_shapes(s, st, complete);
+  weir_shapes *s = weir_py_shapes(f, shapes, extents, complete);
   PyObject *capsule = s ? PyCapsule_New(s, capsule_name, drop_shapes) : NULL;
   if (s && !capsule) weir_shapes_destroy(s);
   return capsule;
@@ -263,7 +259,7 @@ static PyObject *output_shapes(PyObject *o, PyObject *args) {
     const weir_shapes *bound = weir_py_bound(inputs);
     return bound ? list_shapes(f, bound, of_inputs) : NULL;
   }
-  weir_shapes *s = weir_py_shapes(f, inputs, 1);
+  weir_shapes *s = weir_py_shapes(f, inputs, NULL, 1);
   PyObject *list = s ? list_shapes(f, s, of_inputs) : NULL;
   weir_shapes_destroy(s);
   return list;
@@ -308,7 +304,7 @@ static PyObject *why(PyObject *o, PyObject *args) {
     if (!(list[i] = utf8(PyTuple_GetItem(asked, i)))) return NULL;
   weir_fusion *f = find(o, name);
   weir_options *options = f ? weir_py_options(dict) : NULL;
-  weir_shapes *s = options ? weir_py_shapes(f, extents, 0) : NULL;
+  weir_shapes *s = options ? weir_py_shapes(f, NULL, extents, 0) : NULL;
   PyObject *result = NULL;
   if (s) {
     weir_status st = weir_why(f, options, s, list, (size_t)n, &text);

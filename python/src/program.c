@@ -157,19 +157,20 @@ static PyObject *trace(PyObject *o, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* The arguments (module, name, shapes) of questions about a program; NULL: an exception is set. */
+/* The arguments (module, name, shapes or None, extents) of questions about a program; NULL: an exception is set. */
 static weir_shapes *complete_shapes(PyObject *args) {
-  PyObject *module, *extents;
+  PyObject *module, *shapes, *extents;
   const char *name;
   weir_fusion *f = NULL;
-  if (!PyArg_ParseTuple(args, "OsO", &module, &name, &extents)) return NULL;
+  if (!PyArg_ParseTuple(args, "OsOO!", &module, &name, &shapes, &PyDict_Type, &extents))
+    return NULL;
   weir_status st = weir_module_find(((weir_py_module *)module)->module, name, &f);
-  if (st == WEIR_OK) return weir_py_shapes(f, extents, 1);
+  if (st == WEIR_OK) return weir_py_shapes(f, shapes, extents, 1);
   (void)weir_py_raise(st);
   return NULL;
 }
 
-/* verify(module, name, shapes) */
+/* verify(module, name, shapes or None, extents) */
 static PyObject *verify(PyObject *o, PyObject *args) {
   char *report = NULL;
   weir_status st;
@@ -190,7 +191,7 @@ static void tell_exposed(void *list, const char *place, const char *text, double
   Py_XDECREF(one);
 }
 
-/* prepare(module, name, shapes) */
+/* prepare(module, name, shapes or None, extents) */
 static PyObject *prepare(PyObject *o, PyObject *args) {
   weir_status st;
   weir_shapes *s = complete_shapes(args);
@@ -216,7 +217,7 @@ static PyObject *settle(PyObject *o, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* bound(module, name, shapes), of a program that is compiled for the device sim */
+/* bound(module, name, shapes or None, extents), of a program that is compiled for the device sim */
 static PyObject *bound(PyObject *o, PyObject *args) {
   weir_bound b = {.struct_size = sizeof b};
   weir_status st = WEIR_OK;

@@ -47,9 +47,9 @@ PyObject *weir_py_log_to(PyObject *m, PyObject *args);
 /* start(inputs, outputs, seed, stream, streams, callback or None, rest): a Pending. */
 PyObject *weir_py_start(PyObject *program, PyObject *args);
 
-/* Extents for a fusion from tuples of each input's shape, completed; NULL and an exception on failure. `shapes` may
- * be None, or a dict of names to values: these need not be complete. */
-weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, int complete);
+/* Extents for a fusion from tuples of each input's shape (NULL or None: none) and a dict of names to values (likewise),
+ * which must agree. NULL and an exception on failure, also where `complete` and some extents have no value. */
+weir_shapes *weir_py_shapes(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete);
 /* The same in a capsule, from shapes of those inputs that are not None and from a dict; and back again. */
 PyObject *weir_py_bind(weir_fusion *f, PyObject *shapes, PyObject *extents, int complete);
 weir_shapes *weir_py_bound(PyObject *capsule);

@@ -458,10 +458,10 @@ class Program:
         return Pending(core, out, kind)
 
     def prepare(self, *shapes: Sequence[int], **extents: int) -> None:
-        """Prepares runs for these shapes of the inputs, or extents by name, and runs nothing: binds the program, compiles
+        """Prepares runs for these shapes of the inputs, extents by name, or both, and runs nothing: binds the program, compiles
         and loads kernels, allocates memory."""
         with self.module._lock:
-            self._core.prepare(self.module._core, self.name, extents if extents else shapes)
+            self._core.prepare(self.module._core, self.name, shapes or None, extents)
 
     def settle(self) -> None:
         """Waits for runs on streams of a GPU that may still find an index out of range, and raises their error."""
@@ -484,10 +484,10 @@ class Program:
             return self.module._core.why(self.name, self.options, extents or None, names)
 
     def verify(self, *shapes: Sequence[int], **extents: int) -> str:
-        """Proves the plan for shapes of the inputs, or extents by name: no race, no deadlock. Returns the report; raises
+        """Proves the plan for shapes of the inputs, extents by name, or both: no race, no deadlock. Returns the report; raises
         Error with all findings if the plan is not safe."""
         with self.module._lock:
-            return self._core.verify(self.module._core, self.name, extents if extents else shapes)
+            return self._core.verify(self.module._core, self.name, shapes or None, extents)
 
     def bound(self, *shapes: Sequence[int], machine: str = "threads", **extents: int) -> dict:
         """The least time in which the devices of a machine (one of `weir list machines`, or a file) could do the work of the
@@ -495,7 +495,7 @@ class Program:
         options = {**self.options, "device": "sim", "machine": machine}
         with self.module._lock:
             core = self.module._core.compile(self.name, {**options, "comm": "inproc"}, None, None, None)
-            return core.bound(self.module._core, self.name, extents if extents else shapes)
+            return core.bound(self.module._core, self.name, shapes or None, extents)
 
     def bucket(self, extent: str, length: int) -> int:
         """For an extent with a capacity: the length that arrays must have for a run that uses `length` positions. It is the

@@ -27,6 +27,7 @@ _TRACE: contextvars.ContextVar = contextvars.ContextVar("weir.trace")
 _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
            "int8": "i8", "uint8": "u8", "bool": "bool"}
 _WORD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @functools.cache
@@ -333,12 +334,13 @@ def _index(x: Tensor, index: tuple) -> Tensor:
 
 
 def _range(x: Tensor, d: int, i) -> tuple:
-    """Start, stop and step of one index."""
+    """Start, stop and step of one index. What is before the first position is held there, since the language takes a
+    start below 0 as one that counts from the end: of two positions x[-3:] is both, and x[-3] is an empty slice."""
     def end(value, otherwise):
         if value is None:
             return otherwise
         if isinstance(value, numbers.Integral):
-            return int(value) if value >= 0 else Extent(f"({x._id}.{d} - {-int(value)})")
+            return int(value) if value >= 0 else Extent(f"max({x._id}.{d} - {-int(value)}, 0)")
         if isinstance(value, Extent):
             return value
         raise TypeError(f"{value!r} cannot be an index: slices, integers, ... and None can, and ops.index_select takes a "
@@ -346,6 +348,8 @@ def _range(x: Tensor, d: int, i) -> tuple:
 
     if not isinstance(i, slice):
         start = end(i, None)
+        if isinstance(i, numbers.Integral) and i < 0:
+            return start, end(i + 1, None) if i < -1 else Extent(f"{x._id}.{d}"), 1
         return start, start + 1, 1
     if i.step is not None and not (isinstance(i.step, numbers.Integral) and i.step > 0):
         raise IndexError("a step is an integer of at least 1")
@@ -449,10 +453,10 @@ class Fusion:
 
 
 def _trace(function, meshes, schedule, types, capacities) -> Fusion:
-    trace = _Trace(function.__name__)
+    trace = _Trace(function.__name__ if _WORD.match(function.__name__) else "f")  # a lambda has no name
     arguments = {}
     for name, kind in (types or _annotations(function)).items():
-        trace.names.add(name)
+        trace.names.update([name, *_NAME.findall(kind)])
         trace.lines.append(_Line([name], f": {kind}", _first_line(function)))
         arguments[name] = Tensor(trace, trace.lines[-1], 0)
     for name, most in (capacities or {}).items():
@@ -463,11 +467,11 @@ def _trace(function, meshes, schedule, types, capacities) -> Fusion:
         results = result if isinstance(result, (tuple, list)) else (result,)
         for t in results or [None]:
             if not isinstance(t, Tensor):
-                raise TypeError(f"{function.__name__} must return traced tensors, not {_kind(t)}")
+                raise TypeError(f"{trace.name} must return traced tensors, not {_kind(t)}")
         text, places = trace.program([_text(t) for t in results])
     finally:
         _TRACE.reset(token)
-    return Fusion(function.__name__, text, places, _schedule(meshes, schedule))
+    return Fusion(trace.name, text, places, _schedule(meshes, schedule))
 
 
 def _annotations(function) -> dict[str, str]:

@@ -211,6 +211,16 @@ class Ask(unittest.TestCase):
         with self.assertRaises(weir.Error):
             f.prepare((4, 9))
 
+    def test_shapes_and_extents(self):
+        f = weir.compile("fusion f { x : f32[n, 8]; y = x + 1; return y }")
+        for ask in f.prepare, f.verify, f.bound:
+            ask((4, 8), n=4)
+            with self.assertRaisesRegex(weir.Error, "extent n is 5 .* and 4"):
+                ask((4, 8), n=5)
+        with self.assertRaisesRegex(weir.Error, "no value: n"):
+            f.verify()
+        self.assertIn("ordered", weir.compile("fusion f { x : f32[4]; y = x + 1; return y }").verify())
+
     def test_bound(self):
         f = weir.compile("""fusion f { mesh d = [2]; x : f32[n, 8]; w : f32[8, 4]; y = matmul(x, w); return y
           schedule { x, w on d; x.outer_split(1, d); x[1] = mesh.x; w.outer_split(0, d); w[0] = mesh.x } }""")
@@ -510,6 +520,25 @@ class Traced(unittest.TestCase):
             @weir.fusion
             def g(x: "f32[a, b, 6]"):
                 return x[0, 0, 0, 0]
+
+    def test_indices_before_the_first(self):
+        x = np.arange(2, dtype="f4")
+        for index in [np.s_[-3:], np.s_[:-3], np.s_[-2], np.s_[-5:-1], np.s_[1:-1]]:
+            for kind in "f32[n]", "f32[2]":
+                with self.subTest(index=index, kind=kind):
+                    f = weir.fusion(lambda x: x[index] * 1, types={"x": kind})
+                    np.testing.assert_array_equal(f.compile()(x), x[index])
+        for index in -3, -4, 2:
+            for kind in "f32[n]", "f32[2]":
+                with self.subTest(index=index, kind=kind), self.assertRaisesRegex(weir.Error, "squeeze"):
+                    weir.fusion(lambda x: x[index], types={"x": kind}).compile()(x)
+
+    def test_extents_called_like_results(self):
+        @weir.fusion
+        def f(x: "f32[t1, t2]"):
+            return x * 2 + 1
+
+        np.testing.assert_array_equal(f.compile()(np.ones((2, 3), "f4")), np.full((2, 3), 3))
 
     def test_shapes(self):
         def f(x: "f32[b, s, 8]"):
