@@ -13,9 +13,9 @@ ir_dtype cpu_gemm_native(ir_dtype t);
 static inline size_t cpu_gemm_scratch_bytes(void) { return CPU_GEMM_PANEL_BYTES; }
 
 /* c = a * b, or c += a * b, of at most CPU_GEMM_DEPTH products per sum. c has unit strides along its
- * rows. */
+ * rows. `ahead`: what is read after b. */
 void cpu_gemm_block(const cpu_gemm_unit *unit, const cpu_matrix *sa, const void *a,
                     const cpu_matrix *sb, const void *b, const cpu_matrix *sc, void *c,
-                    bool accumulate, char *scratch);
+                    cpu_ahead ahead, bool accumulate, char *scratch);
 
 #endif

@@ -94,10 +94,11 @@ static void begin_with_zeros(const matmul_kernel *g, const cpu_matrix *block, ch
     memset(to + i * block->row_stride * size, 0, (size_t)(block->columns * size));
 }
 
-/* Columns of c from `shapes`, panel by panel; `at`: where the operands begin at this depth. */
+/* Columns of c from `shapes`, panel by panel; `at`: where the operands begin at this depth. b_next: the first column
+ * of b that is read after them, or NULL. */
 static void run_panels(const matmul_kernel *g, const cpu_matrix *a, const char *a_at, char *b_at,
-                       int64_t depth, const cpu_matrix *c, char *c_at, bool accumulate,
-                       char *scratch) {
+                       const char *b_next, int64_t depth, const cpu_matrix *c, char *c_at,
+                       bool accumulate, char *scratch) {
   const side *b = &g->sides[B];
   int64_t size = (int64_t)ir_dtype_size_bytes(g->native);
   int64_t step = b->staged ? g->unit->columns : c->columns;
@@ -106,7 +107,11 @@ static void run_panels(const matmul_kernel *g, const cpu_matrix *a, const char *
     cpu_matrix block = block_shape(b, depth, to.columns);
     char *from = stage_in(b, &block, block_start(b, b_at, 0, j), scratch + g->offsets[B],
                           scratch + g->transfer_offset);
-    cpu_gemm_block(g->unit, a, a_at, &block, from, &to, c_at + j * size, accumulate,
+    cpu_matrix panel = {depth, smaller(g->unit->columns, c->columns), b->shape.row_stride,
+                        b->shape.column_stride};
+    const char *next = j + step < c->columns ? block_start(b, b_at, 0, j + step) : b_next;
+    cpu_gemm_block(g->unit, a, a_at, &block, from, &to, c_at + j * size,
+                   cpu_ahead_of(&panel, next, b->size_bytes), accumulate,
                    scratch + g->panel_offset);
   }
 }
@@ -181,7 +186,11 @@ void cpu_matmul_rows(const matmul_kernel *g, char *const *at, int64_t i, int64_t
     if (rest.columns == 0) break;
     cpu_matrix sa = block_shape(&s[A], sc.rows, depth);
     char *a = stage_in(&s[A], &sa, block_start(&s[A], at[A], i, d), scratch + g->offsets[A], spare);
-    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), depth, &rest, rest_to, begun, scratch);
+    const char *next = d + depth < k             ? block_start(&s[B], at[B], d + depth, j)
+                       : j + rest.columns < g->n ? block_start(&s[B], at[B], 0, j + rest.columns)
+                                                 : NULL;
+    run_panels(g, &sa, a, block_start(&s[B], at[B], d, j), next, depth, &rest, rest_to, begun,
+               scratch);
     begun = true;
   }
   if (g->by_depth && !begun && k > 0) begin_with_zeros(g, &sc, to);

@@ -128,7 +128,8 @@ static void multiply_panels(const sdpa_kernel *m, const cpu_matrix *a, const cha
   int64_t columns = m->unit->columns, panel_bytes = depth * columns * m->size;
   for (int64_t j = 0; j < c->columns; j += columns, panels += panel_bytes) {
     cpu_matrix to = {c->rows, smaller(columns, c->columns - j), c->row_stride, 1};
-    m->unit->multiply(a, a_at, panels, columns, &to, c_at + j * m->size, accumulate);
+    m->unit->multiply(a, a_at, panels, columns, &to, c_at + j * m->size, accumulate,
+                      (cpu_ahead){0});
   }
 }
 

@@ -36,7 +36,7 @@ static void multiply_by(const hands *h, const cpu_gemm_unit *unit) {
   float *c = h->matrices + (size_t)2 * BLOCKS * SIDE * SIDE;
   for (size_t i = 0; i < BLOCKS; i++) {
     float *a = h->matrices + 2 * i * SIDE * SIDE, *b = a + SIDE * SIDE;
-    cpu_gemm_block(unit, &m, a, &m, b, &m, c, i > 0, h->scratch);
+    cpu_gemm_block(unit, &m, a, &m, b, &m, c, (cpu_ahead){0}, i > 0, h->scratch);
   }
 }
 

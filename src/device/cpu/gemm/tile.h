@@ -57,14 +57,32 @@ FN(step)(int rows, bool last, const E *restrict a, int64_t a_row, const T *restr
   }
 }
 
-/* c[rows x COLUMNS] = or += a[rows x depth] * b[depth x COLUMNS]; `rows` is a constant. */
+/* Asks for the next line, for the second cache. */
+static inline __attribute__((always_inline)) void FN(fetch)(cpu_ahead *ahead) {
+  __builtin_prefetch((const void *)(ahead->at + (uintptr_t)ahead->line * 64), 0, 2);
+  if (++ahead->line < ahead->lines) return;
+  ahead->line = 0;
+  ahead->at += (uintptr_t)ahead->step;
+  ahead->pieces--;
+}
+
+/* c[rows x COLUMNS] = or += a[rows x depth] * b[depth x COLUMNS]; `rows` is a constant. A line is fetched in every
+ * second step: more of them at a time would wait for each other. */
 TARGET static inline __attribute__((always_inline)) void
 FN(tile)(int rows, int64_t depth, const E *restrict a, int64_t a_row, int64_t a_step,
-         const T *restrict b, int64_t b_row, T *restrict c, int64_t c_row, bool accumulate) {
+         const T *restrict b, int64_t b_row, T *restrict c, int64_t c_row, bool accumulate,
+         cpu_ahead *ahead) {
   FN(vector) s[TILE_ROWS][TILE_VECTORS];
   UNROLL for (int i = 0; i < rows; i++) UNROLL for (int j = 0; j < TILE_VECTORS; j++) s[i][j] =
       (FN(vector)){0};
   int64_t k = 0;
+  cpu_ahead next = *ahead;
+  for (; k + 2 * PAIR <= depth && next.pieces > 0; k += 2 * PAIR) {
+    FN(fetch)(&next);
+    UNROLL for (int i = 0; i < 2; i++, a += PAIR * a_step, b += b_row)
+        FN(step)(rows, false, a, a_row, b, s);
+  }
+  *ahead = next;
   for (; k + PAIR <= depth; k += PAIR, a += PAIR * a_step, b += b_row)
     FN(step)(rows, false, a, a_row, b, s);
   if (k < depth) FN(step)(rows, true, a, a_row, b, s);
@@ -76,12 +94,12 @@ FN(tile)(int rows, int64_t depth, const E *restrict a, int64_t a_row, int64_t a_
 }
 
 #define TILE_OF(n)                                                                                 \
-  case n: FN(tile)(n, depth, a, a_row, a_step, b, b_row, c, c_row, accumulate); break;
+  case n: FN(tile)(n, depth, a, a_row, a_step, b, b_row, c, c_row, accumulate, ahead); break;
 
 TARGET static __attribute__((noinline)) void FN(tile_of)(int64_t rows, int64_t depth, const E *a,
                                                          int64_t a_row, int64_t a_step, const T *b,
                                                          int64_t b_row, T *c, int64_t c_row,
-                                                         bool accumulate) {
+                                                         bool accumulate, cpu_ahead *ahead) {
   switch (rows) {
     TILE_OF(1)
     TILE_OF(2)
@@ -99,9 +117,9 @@ TARGET static __attribute__((noinline)) void FN(tile_of)(int64_t rows, int64_t d
 /* The last columns, through a whole tile. */
 static void FN(edge)(int64_t rows, int64_t depth, const E *a, int64_t a_row, int64_t a_step,
                      const T *b, int64_t b_row, int64_t columns, T *c, int64_t c_row,
-                     bool accumulate) {
+                     bool accumulate, cpu_ahead *ahead) {
   T whole[TILE_ROWS * COLUMNS];
-  FN(tile_of)(rows, depth, a, a_row, a_step, b, b_row, whole, COLUMNS, false);
+  FN(tile_of)(rows, depth, a, a_row, a_step, b, b_row, whole, COLUMNS, false, ahead);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < columns; j++) {
       T *to = &c[i * c_row + j], x = whole[i * COLUMNS + j];
@@ -110,7 +128,7 @@ static void FN(edge)(int64_t rows, int64_t depth, const E *a, int64_t a_row, int
 }
 
 static void FN(multiply)(const cpu_matrix *sa, const void *a_, const void *panel, int64_t panel_row,
-                         const cpu_matrix *sc, void *c_, bool accumulate) {
+                         const cpu_matrix *sc, void *c_, bool accumulate, cpu_ahead ahead) {
   const E *a = a_;
   T *c = c_;
   for (int64_t i = 0; i < sa->rows; i += TILE_ROWS) {
@@ -119,9 +137,9 @@ static void FN(multiply)(const cpu_matrix *sa, const void *a_, const void *panel
     T *to = c + i * sc->row_stride;
     if (sc->columns == COLUMNS) FN(tile_of)
     (rows, sa->columns, from, sa->row_stride, sa->column_stride, panel, panel_row, to,
-     sc->row_stride, accumulate);
+     sc->row_stride, accumulate, &ahead);
     else FN(edge)(rows, sa->columns, from, sa->row_stride, sa->column_stride, panel, panel_row,
-                  sc->columns, to, sc->row_stride, accumulate);
+                  sc->columns, to, sc->row_stride, accumulate, &ahead);
   }
 }
 

@@ -36,6 +36,18 @@ typedef struct cpu_few {
   bool bf16, accumulate;
 } cpu_few;
 
+/* Memory that will be read next. While products are computed, its cache lines are asked for, piece by piece. It need
+ * not be there: addresses are not followed. {0}: nothing. */
+typedef struct cpu_ahead {
+  uintptr_t at;          /* the piece that is asked for */
+  int64_t pieces, lines; /* pieces left; cache lines of each */
+  int64_t step;          /* from one piece to the next, in bytes */
+  int64_t line;          /* of this piece */
+} cpu_ahead;
+
+/* Elements of `b`, of size_bytes each, at `from`; NULL: nothing. */
+cpu_ahead cpu_ahead_of(const cpu_matrix *b, const char *from, int64_t size_bytes);
+
 typedef struct cpu_gemm_unit {
   bool pairs;
   int64_t element_bytes; /* of a and b; those of c are native */
@@ -44,9 +56,10 @@ typedef struct cpu_gemm_unit {
   int64_t lanes;   /* elements of a vector */
   int64_t rows;    /* of `a` to hand over at a time, so that they stay in the second cache */
   /* c = a * panel, or c += a * panel. `panel_row`: from one row of the panel to the next, in native elements.
-   * c has unit strides along its rows; of the panel's columns the first c->columns are used. */
+   * c has unit strides along its rows; of the panel's columns the first c->columns are used. As much of
+   * `ahead` as there is time for is fetched. */
   void (*multiply)(const cpu_matrix *sa, const void *a, const void *panel, int64_t panel_row,
-                   const cpu_matrix *sc, void *c, bool accumulate);
+                   const cpu_matrix *sc, void *c, bool accumulate, cpu_ahead ahead);
   /* Packs b, of at most `columns` columns; the others become 0. */
   void (*pack)(const cpu_matrix *sb, const void *b, void *panel);
   /* See cpu_few. scratch: of the size of a panel. */
