@@ -202,11 +202,29 @@ static void order_nodes(kernel *k, const join_group *g) {
   put_product_first(k);
 }
 
+/* Views of memory that the kernel does not make stay outside: it reads what they show, and can write in its place.
+ *   t = squeeze(s); y <- kernel(t) { … }     not  y <- kernel(s) { t = squeeze(s); … }, where shapes differ */
+static void leave_views(kernel *k) {
+  arena *scratch = k->b->facts->scratch;
+  map made;
+  uint32_t n = 0;
+  map_init(&made, scratch);
+  for (uint32_t i = 0; i < k->nodes.len; i++) {
+    const ir_instr_data *d = ir_instr_at(k->h, k->b->nodes[k->nodes.data[i]].instr);
+    if (d->kind == IR_VIEW && !map_get(&made, ir_op_at(k->h, d->op)->operands[0].id, 0)) continue;
+    map_put(&made, d->tensor.id, 1);
+    k->nodes.data[n++] = k->nodes.data[i];
+  }
+  k->nodes.len = n;
+}
+
 static void make_kernel(rewriting *w, uint32_t group) {
   kernel *k = &w->kernels[group];
   *k = (kernel){.b = w->b, .h = w->b->facts->h, .group = group};
   map_init(&k->local, w->b->facts->scratch);
   order_nodes(k, &w->b->groups[group]);
+  leave_views(k);
+  if (k->nodes.len < 2) k->nodes.len = 0; /* no kernel: the operation stays as it is */
   for (uint32_t i = 0; i < k->nodes.len; i++) {
     const join_node *node = &w->b->nodes[k->nodes.data[i]];
     const ir_instr_data *d = ir_instr_at(k->h, node->instr);
