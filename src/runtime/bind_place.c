@@ -125,6 +125,13 @@ static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32
          is_elementwise(p, t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
 }
 
+/* Another result of the task may be there, even one that nothing reads, which lives no longer than the operand. */
+static bool is_taken(const placer *p, const rt_task *t, uint32_t in) {
+  for (uint32_t k = 0; k < rt_task_n_results(t); k++)
+    if (root(p, p->plan->views[rt_task_result(t, k)].buffer) == in) return true;
+  return false;
+}
+
 static void put_in_place(placer *p, const rt_task *t, uint32_t instr, uint32_t result) {
   const rt_view *y = &p->plan->views[rt_task_result(t, result)];
   uint32_t out = y->buffer;
@@ -135,6 +142,7 @@ static void put_in_place(placer *p, const rt_task *t, uint32_t instr, uint32_t r
   for (uint32_t k = 0; k < t->n_operands; k++) {
     if (!may_follow(p, t, instr, k, y)) continue;
     uint32_t in = root(p, p->plan->views[t->operands[k].view].buffer);
+    if (is_taken(p, t, in)) continue;
     p->moved[out] = in;
     rt_lives_merge(&p->lives, in, out);
     return;
