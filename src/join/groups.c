@@ -88,11 +88,28 @@ static bool stays_apart(const join_block *b, uint32_t writer, uint32_t g) {
   return true;
 }
 
+/* A view that neither group computes looks at memory, which has the result only after the kernel. */
+static bool has_view_outside(const join_block *b, uint32_t writer, uint32_t of, uint32_t g) {
+  ir_tensor t = join_instr(b, b->nodes[writer].at)->tensor;
+  for (uint32_t n = b->groups[g].first; n != JOIN_NONE; n = b->nodes[n].next) {
+    const ir_op_data *op = op_at(b, b->nodes[n].at);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      ir_tensor x = op->operands[k];
+      if (!x.id || IR_SAME(x, t) || !IR_SAME(root_of(b, x), root_of(b, t))) continue;
+      uint32_t view = map_get(&b->writer, x.id, 0),
+               in = view ? b->nodes[view - 1].group : JOIN_NONE;
+      if (in != of && in != g) return true;
+    }
+  }
+  return false;
+}
+
 bool join_all_apart(const join_block *b, uint32_t of, uint32_t g) {
   for (uint32_t n = b->groups[of].first; n != JOIN_NONE; n = b->nodes[n].next) {
     const ir_instr_data *d = join_instr(b, b->nodes[n].at);
-    if (d->kind == IR_VIEW || join_is_private(b->facts, d->tensor)) continue;
-    if (!stays_apart(b, n, g)) return false;
+    if (d->kind == IR_VIEW) continue;
+    bool private = join_is_private(b->facts, d->tensor);
+    if (private ? has_view_outside(b, n, of, g) : !stays_apart(b, n, g)) return false;
   }
   return true;
 }

@@ -119,7 +119,8 @@ bool join_precedes(const join_block *b, uint32_t before, uint32_t at);
 /* May the operations of group g move to position `to`: past all instructions between that are neither in g nor
  * in `other`? */
 bool join_may_move(const join_block *b, uint32_t g, uint32_t other, uint32_t to);
-/* Does group g read what group `of` writes to memory only after it is written and before it is written again? */
+/* Does group g read what group `of` writes to memory only after it is written and before it is written again, and
+ * the rest of what `of` makes only as it is made, or through views that one of the two computes? */
 bool join_all_apart(const join_block *b, uint32_t of, uint32_t g);
 /* Group `from` becomes a part of group `to`. */
 void join_merge_lists(join_block *b, uint32_t from, uint32_t to);
