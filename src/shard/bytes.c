@@ -246,7 +246,9 @@ static bool cost_of_operands(shard_ctx *c, const ir_op_data *op, const plan *p, 
   return true;
 }
 
-static cost cost_before(shard_ctx *c, const ir_op_data *op, uint32_t *first, uint32_t *count) {
+/* Operands in the mask `brought` cost nothing. */
+static cost cost_before(shard_ctx *c, const ir_op_data *op, uint32_t brought, uint32_t *first,
+                        uint32_t *count) {
   cost sum = {ir_scalar_const(scalars_of(c), 0), 1};
   *first = op->n_operands;
   *count = 0;
@@ -255,6 +257,7 @@ static cost cost_before(shard_ctx *c, const ir_op_data *op, uint32_t *first, uin
     ++*count;
     if (!operand_differs(c, op, i)) continue;
     if (*first == op->n_operands) *first = i;
+    if (brought >> i & 1) continue;
     shard_view v;
     shard_view_open(c, op, i, &v);
     sum = add(c, sum, move_cost(&v, v.from.tensor, shard_view_changes(&v)));
@@ -291,27 +294,43 @@ static bool expected_cheaper(shard_ctx *c, cost a, cost b) {
          ir_module_expects(m, times(c, b.bytes, a.per), &y) && x < y;
 }
 
-bool shard_expected_before(shard_ctx *c, const ir_op_data *op, double *bytes) {
-  uint32_t first, count;
+static bool expected(const shard_ctx *c, cost x, double *bytes) {
   int64_t value;
-  cost x = cost_before(c, op, &first, &count);
   if (!ir_module_expects(c->f->module, x.bytes, &value)) return false;
   *bytes = (double)value / (double)x.per;
   return true;
 }
 
-bool shard_prefer_before(shard_ctx *c, const ir_op_data *op) {
+bool shard_expected_before(shard_ctx *c, const ir_op_data *op, uint32_t brought, double *bytes) {
   uint32_t first, count;
-  cost before = cost_before(c, op, &first, &count);
-  if (first == op->n_operands) return true;
+  return expected(c, cost_before(c, op, brought, &first, &count), bytes);
+}
+
+/* If the operation is computed where its operand `first` lies: what operands cost, and all. False: it cannot be. */
+static bool cost_after(shard_ctx *c, const ir_op_data *op, uint32_t first, cost *operands,
+                       cost *all) {
   shard_view v;
   shard_view_open(c, op, first, &v);
   shard_changes changes = shard_view_changes(&v);
   plan p = {.operand = first};
-  cost operands;
-  if (!make_plan(&v, changes, &p) || !cost_of_operands(c, op, &p, &operands)) return true;
+  if (!make_plan(&v, changes, &p) || !cost_of_operands(c, op, &p, operands)) return false;
   shard_view_open(c, op, first, &v);
-  cost after = add(c, operands, move_cost(&v, op->result, changes));
+  *all = add(c, *operands, move_cost(&v, op->result, changes));
+  return true;
+}
+
+bool shard_expected_after(shard_ctx *c, const ir_op_data *op, double *bytes) {
+  uint32_t first, count;
+  cost operands, after;
+  (void)cost_before(c, op, 0, &first, &count);
+  return first < op->n_operands && cost_after(c, op, first, &operands, &after) &&
+         expected(c, after, bytes);
+}
+
+bool shard_prefer_before(shard_ctx *c, const ir_op_data *op, uint32_t brought) {
+  uint32_t first, count;
+  cost before = cost_before(c, op, brought, &first, &count), operands, after;
+  if (first == op->n_operands || !cost_after(c, op, first, &operands, &after)) return true;
   if (!is_nothing(c, operands)) return !expected_cheaper(c, after, before);
   if (cheaper(c, before, after)) return true;
   if (cheaper(c, after, before)) return false;

@@ -285,16 +285,23 @@ void shard_settle(decomposing *d, ir_op o, uint32_t depth) {
 }
 
 /* ---- before ---- */
-static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
-  ir_tensor from = ir_op_at(d->f, o)->operands[k];
+ir_tensor shard_find_copy(decomposing *d, ir_op o, uint32_t k) {
+  ir_op_data op = *ir_op_at(d->f, o);
+  ir_tensor *seen = arena_copy(memory_of(d), op.operands, op.n_operands * sizeof *seen);
+  op.operands = seen;
   for (uint32_t i = 0; i < d->copies.len; i++) {
-    if (!IR_SAME(d->copies.data[i].from, from)) continue;
-    replace_operand(d, o, k, d->copies.data[i].to);
+    if (!IR_SAME(d->copies.data[i].from, ir_op_at(d->f, o)->operands[k])) continue;
+    seen[k] = d->copies.data[i].to;
     /* mutant: dev_never_shared */
-    if (shard_operand_fits(d->c, ir_op_at(d->f, o), k)) return true;
+    if (shard_operand_fits(d->c, &op, k)) return seen[k];
   }
-  replace_operand(d, o, k, from);
-  return false;
+  return (ir_tensor){0};
+}
+
+static bool use_copy(decomposing *d, ir_op o, uint32_t k) {
+  ir_tensor copy = shard_find_copy(d, o, k);
+  if (copy.id) replace_operand(d, o, k, copy);
+  return copy.id != 0;
 }
 
 uint32_t shard_decided_by(decomposing *d, const ir_op_data *op, uint32_t operand) {
@@ -562,6 +569,17 @@ static void mark_reduction(decomposing *d, const ir_op_data *op, ir_axis r) {
                                &why);
 }
 
+bool shard_gives_parts(decomposing *d, const ir_op_data *op) {
+  ir_axes root = ir_tensor_at(d->f, op->result)->now.root;
+  uint32_t first, rank = ir_mesh_at(d->f, ir_tensor_at(d->f, op->result)->mesh)->rank;
+  for (uint32_t i = 0; i < root.len; i++) {
+    if (ir_axis_at(d->f, root.data[i])->kind != IR_AXIS_REDUCTION) continue;
+    for (uint32_t axis = 0; axis < rank; axis++)
+      if (all_cut_along(d, op, root.data[i], axis, &first)) return true;
+  }
+  return false;
+}
+
 static void mark_reductions(decomposing *d, const ir_op_data *op) {
   ir_axes root = ir_tensor_at(d->f, op->result)->now.root;
   for (uint32_t i = 0; i < root.len; i++) {
@@ -571,7 +589,7 @@ static void mark_reductions(decomposing *d, const ir_op_data *op) {
 }
 
 /* ---- operations ---- */
-static bool only_moves(decomposing *d, const ir_op_data *op) {
+bool shard_only_moves(decomposing *d, const ir_op_data *op) {
   shard_comm m;
   ir_family family = ir_op_info_of(op->code)->family;
   if (family != IR_FAMILY_SET && family != IR_FAMILY_REDUCE && family != IR_FAMILY_PAD)
@@ -585,9 +603,17 @@ static bool only_moves(decomposing *d, const ir_op_data *op) {
   return !around && answer == SHARD_ONE && m.kind != SHARD_NONE;
 }
 
+static bool prefers_before(decomposing *d, ir_op o) {
+  const ir_op_data *op = ir_op_at(d->f, o);
+  /* mutant: dev_always_before */
+  if (shard_prefer_before(d->c, op, 0)) return true;
+  uint32_t brought = shard_brought(d, o);
+  return brought && shard_prefer_before(d->c, op, brought);
+}
+
 static void decompose_op(decomposing *d, ir_op o) {
   ir_op_data op = *ir_op_at(d->f, o);
-  if (only_moves(d, &op)) {
+  if (shard_only_moves(d, &op)) {
     shard_settle(d, o, 0);
     return;
   }
@@ -595,8 +621,7 @@ static void decompose_op(decomposing *d, ir_op o) {
   mark_reductions(d, &op);
   if (!shard_fits(d->c, &op)) {
     bool partial = reduced_axes(d, op.result) != 0;
-    /* mutant: dev_always_before */
-    if (!partial && !shard_prefer_before(d->c, &op)) {
+    if (!partial && !prefers_before(d, o)) {
       reshard_result(d, o);
       return;
     }
@@ -621,7 +646,7 @@ bool shard_decompose(shard_ctx *c) {
   uint32_t n_tensors = f->tensors.len;
   const bool *was_read = shard_reads(f, c->scratch);
   shard_place_all(f);
-  for (uint32_t i = 0; i < f->order.len; i++) decompose(&d, f->order.data[i]);
+  for (d.at = 0; d.at < f->order.len; d.at++) decompose(&d, f->order.data[d.at]);
   shard_drop_unread(&d, was_read, n_tensors);
   f->order.data = d.order.data;
   f->order.len = d.order.len;

@@ -13,6 +13,7 @@ typedef struct shard_decomposing {
   shard_ctx *c;
   VEC(ir_op) order;
   VEC(shard_copied) copies; /* sets inserted before operations */
+  uint32_t at;              /* where the operation that is decomposed is in the order of `f` */
   bool ok;
 } shard_decomposing;
 
@@ -32,6 +33,12 @@ void shard_settle(shard_decomposing *d, ir_op o, uint32_t depth);
 /* A result becomes set(of what it was), which takes over its name, place and consumers. What was the result
  * has neither marks nor a mesh. */
 ir_op shard_set_of_result(shard_decomposing *d, ir_tensor old, ir_why why);
+/* The copy that there is of operand k, and fits; none: there is none. */
+ir_tensor shard_find_copy(shard_decomposing *d, ir_op o, uint32_t k);
+/* Are operands cut along a dimension that the operation reduces, so that devices compute partial results? */
+bool shard_gives_parts(shard_decomposing *d, const ir_op_data *op);
+/* Is it a set or a reduction that one communication, or a chain of them, does? */
+bool shard_only_moves(shard_decomposing *d, const ir_op_data *op);
 /* Lets operand k of `o` be one that fits: a copy that there is, or a new one. */
 void shard_reshard_operand(shard_decomposing *d, ir_op o, uint32_t k);
 /* Random numbers go by the name that the result has now. */
@@ -40,6 +47,12 @@ void shard_keep_key(shard_decomposing *d, ir_op o);
 ir_op shard_add_set(shard_decomposing *d, ir_tensor of, ir_why why);
 /* Can every device compute its part of the result, as it is placed, from what it holds? */
 bool shard_is_local(shard_decomposing *d, ir_op o);
+
+/* ---- decompose_shared.c ---- */
+/* A mask of the operands of which there are copies that fit. */
+uint32_t shard_copied_already(shard_decomposing *d, ir_op o);
+/* And of those that are brought to where the operation needs them for later operations, or for all together. */
+uint32_t shard_brought(shard_decomposing *d, ir_op o);
 
 /* ---- decompose_turned.c ---- */
 /* Computes a product, or attention, of operands that were exchanged, and brings the result to where it is to be, if that

@@ -227,9 +227,12 @@ ir_scalar shard_comm_bytes(shard_ctx *c, const ir_op_data *op, const shard_comm 
 ir_scalar shard_partial_bytes(shard_ctx *c, const ir_op_data *op, uint32_t along, uint32_t uncut);
 /* Where should the resharding of an operation that also computes go? True: its operands are resharded
  * first; false: it computes as its operands lie, and its result is resharded. Whichever provably moves
- * fewer bytes (for extents of at least 1); undecided, before if it has several tensor operands. */
-bool shard_prefer_before(shard_ctx *c, const ir_op_data *op);
-/* Bytes that a device receives if operands are resharded first, by the extents that are expected; false: not all are. */
-bool shard_expected_before(shard_ctx *c, const ir_op_data *op, double *bytes);
+ * fewer bytes (for extents of at least 1); undecided, before if it has several tensor operands. Operands in
+ * the mask `brought` are brought over for others anyway, and cost nothing. */
+bool shard_prefer_before(shard_ctx *c, const ir_op_data *op, uint32_t brought);
+/* Bytes that a device receives if operands are resharded first, or the result afterwards, by the extents that are
+ * expected; false: not all are, or it cannot be done. */
+bool shard_expected_before(shard_ctx *c, const ir_op_data *op, uint32_t brought, double *bytes);
+bool shard_expected_after(shard_ctx *c, const ir_op_data *op, double *bytes);
 
 #endif

@@ -341,7 +341,7 @@ static void meshes(void) {
 
 static void positions(void) {
   const char *d = "mesh d = [2]\n";
-#define BEFORE(name) shard_prefer_before(ctx, def(name))
+#define BEFORE(name) shard_prefer_before(ctx, def(name), 0)
   if (program("%sx : f32[2, n]\ny : f32[2, n]\nz = x + y\nreturn z\n"
               "schedule { x, y, z on d; x[0] = mesh.x; y[0] = mesh.x }",
               d))
