@@ -444,8 +444,8 @@ typedef struct weir_program weir_program;
  * defaults, here and in all functions below. */
 weir_status weir_lower(const weir_fusion *f, const weir_options *o, const char *style, char **text);
 /* The same for completed shapes: of the programs among which `--pipeline auto` chooses, the one that a run
- * with these shapes and options (device, comm, machine and others) takes. `s` NULL or not completed: as
- * weir_lower(). */
+ * with these shapes and options (device, comm, machine and others) takes. `s` NULL or not completed, or the
+ * style "nvfuser": as weir_lower(). */
 weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                            const char *style, char **text);
 

@@ -74,7 +74,8 @@ weir_status weir_lower_for(const weir_fusion *f, const weir_options *o, const we
   if (o && api_read_pipeline(o, &c.pipeline) != WEIR_OK) return WEIR_BAD_USAGE;
   if (!c.nvfuser && strcmp(style, "weir") != 0)
     return api_refuse("there is no style '%s'; there are weir and nvfuser", style);
-  weir_status st = api_choose_pass(f, o, s, &c.variant);
+  /* nvFuser has no choice: it streams what is marked. */
+  weir_status st = c.nvfuser ? WEIR_OK : api_choose_pass(f, o, s, &c.variant);
   if (st != WEIR_OK) return st;
   return api_edit(api_module(f), lower_body, &c);
 }
