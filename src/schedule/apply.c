@@ -160,19 +160,14 @@ bool schedule_apply(ir_func *f) {
   return good;
 }
 
-uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n) {
+bool schedule_add(ir_func *f, const ir_stmt *stmt) {
   if (!f->applied) (void)schedule_apply(f);
-  uint32_t added = 0, n_tensors = f->tensors.len;
-  for (uint32_t i = 0; i < n; i++) {
-    if (!apply_stmt(f, &stmts[i], false)) continue;
-    vec_push(&f->module->memory, &f->statements, stmts[i]);
-    added++;
-  }
+  uint32_t n_tensors = f->tensors.len;
+  if (!apply_stmt(f, stmt, false)) return false;
+  vec_push(&f->module->memory, &f->statements, *stmt);
   rebuild_order(f, n_tensors);
-  return added;
+  return true;
 }
-
-bool schedule_add(ir_func *f, const ir_stmt *stmt) { return schedule_add_all(f, stmt, 1) == 1; }
 
 bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt) {
   check(f->applied && stmt->kind != IR_STMT_RFACTOR);

@@ -255,18 +255,3 @@ uint32_t schedule_replay_part(ir_func *f, ir_tensor from, ir_tensor to, const sc
   replaying r = {.f = f, .to = to, .why = why};
   return replay_chosen(&r, from, NULL, 0, part, which);
 }
-
-uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
-                         uint32_t n_pairs, bool with_marks) {
-  if (!f->applied) (void)schedule_apply(f);
-  if (!ir_tensor_at(f, to)->name) return 0;
-  replaying r = {.f = f, .to = to};
-  start(&r, pairs, n_pairs);
-  ir_domains now = ir_tensor_at(f, from)->now;
-  schedule_history h = schedule_history_of(f, now.logical, now.loop);
-  for (uint32_t i = 0; i < h.len; i++) replay_transform(&r, *ir_transform_at(f, h.data[i]));
-  ir_axis chosen[IR_MAX_RANK];
-  schedule_marks all = {true, UINT32_MAX};
-  if (with_marks) (void)replay_marks(&r, chosen, chosen_axes(f, now.loop, all, chosen));
-  return r.added;
-}

@@ -19,23 +19,12 @@
 /* Derives the scheduled view. False if any statement was refused; the others are applied. */
 bool schedule_apply(ir_func *f);
 
-/* Records `stmt` and applies it. On refusal it is not recorded. */
+/* Records `stmt` and applies it. On refusal it is not recorded. What it points to (targets, lists) must be in
+ * the module's arena. */
 bool schedule_add(ir_func *f, const ir_stmt *stmt);
-
-/* The same for many statements, with one walk over the function; by schedule_add() every rfactor costs one.
- * Returns how many were recorded. What statements point to (targets, lists) must be in the module's arena. */
-uint32_t schedule_add_all(ir_func *f, const ir_stmt *stmts, uint32_t n);
 
 /* As schedule_add(), but a refusal is not reported. Not for rfactor. */
 bool schedule_add_quiet(ir_func *f, const ir_stmt *stmt);
-
-/* Repeats on `to` what the schedule did to `from`: the transforms of those loop axes of `from` that
- * descend from mapped axes, in order, and, if `with_marks`, their stream and mesh marks. `pairs` map
- * axes of `from` (producer side) to axes of `to` (consumer side); only EXACT pairs are used. An axis
- * of `to` that is already transformed or marked is left alone, and statements that would be refused are left
- * out: replay reports no errors. Returns the number of statements added. */
-uint32_t schedule_replay(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
-                         uint32_t n_pairs, bool with_marks);
 
 /* Writes the statements of `f` anew, so that they lead to the scheduled view as it is: for passes that
  * change the view, or the definition together with it. What the tables hold then counts as defined, so that
@@ -49,9 +38,12 @@ typedef struct schedule_marks {
 } schedule_marks;
 bool schedule_has_mark(schedule_marks which, ir_mark mark);
 
-/* As schedule_replay(), but only for loop axes of `from` that have one of these marks, and only the transforms
- * that lead to them. If a mark is refused its transforms are left out too. `why`: the reason of the new marks,
- * each pointing to the reason of the mark it repeats; NULL: they keep that reason. */
+/* Repeats on `to` what the schedule did to `from`: of its loop axes that have one of these marks, the marks and
+ * the transforms that lead to them, in order. `pairs` map axes of `from` (producer side) to axes of `to`
+ * (consumer side); only EXACT pairs are used. An axis of `to` that is already transformed or marked is left
+ * alone. A mark that would be refused is left out with its transforms: replay reports no errors. `why`: the
+ * reason of the new marks, each pointing to the reason of the mark it repeats; NULL: they keep that reason.
+ * Returns the number of statements added. */
 uint32_t schedule_replay_marked(ir_func *f, ir_tensor from, ir_tensor to, const ir_pair *pairs,
                                 uint32_t n_pairs, schedule_marks which, const ir_why *why);
 

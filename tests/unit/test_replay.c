@@ -2,12 +2,14 @@
 #include "unit/schedule_kit.h"
 
 /* ---- replay ---- */
-static uint32_t replay(const char *from, const char *to, bool with_marks) {
+static const schedule_marks all = {true, UINT32_MAX};
+
+static uint32_t replay(const char *from, const char *to, schedule_marks which) {
   ir_pair pairs[IR_MAX_RANK];
   ir_axes a = now(from)->logical, b = now(to)->root;
   uint32_t n = a.len < b.len ? a.len : b.len;
   for (uint32_t i = 0; i < n; i++) pairs[i] = (ir_pair){a.data[i], b.data[i], IR_PAIR_EXACT};
-  return schedule_replay(f, tensor(from), tensor(to), pairs, n, with_marks);
+  return schedule_replay_marked(f, tensor(from), tensor(to), pairs, n, which, NULL);
 }
 
 static void replays(void) {
@@ -23,14 +25,16 @@ static void replays(void) {
   EXPECT(device("x", 2, 0));
   EXPECT(serial("x", 3));
   EXPECT(CHUNKS("x", 4, 1, 2, 3));
-  EXPECT_STR(loop("x"), "[3 stream, ceildiv(t, 3), 4 mesh.x, 2 serial, 3, 3]");
-  EXPECT_INT(replay("x", "y", true), 6);
-  EXPECT_STR(loop("y"), "[3 stream, ceildiv(t, 3), 4 mesh.x, 2, 3, 3]");
-  EXPECT_INT(replay("x", "y", true), 0); /* already transformed */
-  EXPECT_INT(replay("x", "z", false), 4);
-  EXPECT_STR(loop("z"), "[3, ceildiv(t, 3), 4, 2, 3, 3]");
-  EXPECT_INT(replay("x", "s", true), 6); /* onto a reduction too */
-  EXPECT_STR(loop("s"), "[3 stream, ceildiv(t, 3), r 4 mesh.x, r 2, 3, 3]");
+  EXPECT(stream("x", 4));
+  EXPECT_STR(loop("x"), "[3 stream, ceildiv(t, 3), 4 mesh.x, 2 serial, 3 stream, 3]");
+  EXPECT_INT(replay("x", "y", all), 7);
+  EXPECT_STR(loop("y"), "[3 stream, ceildiv(t, 3), 4 mesh.x, 2, 3 stream, 3]");
+  EXPECT_INT(replay("x", "y", all), 0); /* already transformed */
+  EXPECT_INT(replay("x", "z", (schedule_marks){.streams = true}), 4);
+  EXPECT_STR(loop("z"),
+             "[3 stream, ceildiv(t, 3), 8, 3 stream, 3]"); /* no split without its mark */
+  EXPECT_INT(replay("x", "s", all), 7);                    /* onto a reduction too */
+  EXPECT_STR(loop("s"), "[3 stream, ceildiv(t, 3), r 4 mesh.x, r 2, 3 stream, 3]");
   EXPECT_INT(module.errors.errors, 0);
   expect_derivable();
 }
@@ -44,12 +48,13 @@ static void replay_merges(void) {
   EXPECT(REORDER("x", 2, 0));
   EXPECT(merge("x", 0)); /* 4 * 2 */
   EXPECT(split("x", 0, 2));
-  EXPECT_STR(loop("x"), "[4, 2, 3]");
-  EXPECT_INT(replay("x", "y", true), 3); /* a reorder brings them together */
-  EXPECT_STR(loop("y"), "[3, 4, 2]");
+  EXPECT(device("x", 0, 0));
+  EXPECT_STR(loop("x"), "[4 mesh.x, 2, 3]");
+  EXPECT_INT(replay("x", "y", all), 4); /* a reorder brings them together */
+  EXPECT_STR(loop("y"), "[3, 4 mesh.x, 2]");
   EXPECT(serial("z", 0));
-  EXPECT_INT(replay("x", "z", true), 0); /* one of the two is marked: left alone */
-  EXPECT_INT(replay("x", "s", true), 0); /* a reduction with another axis */
+  EXPECT_INT(replay("x", "z", all), 0); /* one of the two is marked: left alone */
+  EXPECT_INT(replay("x", "s", all), 0); /* a reduction with another axis */
   EXPECT_STR(loop("z"), "[2 serial, 3, 4]");
   EXPECT_STR(loop("s"), "[r 2, 3, 4]");
   EXPECT_INT(module.errors.errors, 0);
@@ -63,10 +68,10 @@ static void replay_leaves_alone(void) {
   set_of("z", x);
   EXPECT(device("x", 0, 0));
   EXPECT(device("y", 1, 0));
-  EXPECT_INT(replay("x", "y", true), 0); /* mesh.x is taken: no error, no mark */
+  EXPECT_INT(replay("x", "y", all), 0); /* mesh.x is taken: no error, no mark */
   EXPECT_STR(loop("y"), "[4, 4 mesh.x]");
   ir_pair whole = {now("x")->logical.data[0], now("z")->root.data[0], IR_PAIR_WHOLE};
-  EXPECT_INT(schedule_replay(f, tensor("x"), tensor("z"), &whole, 1, true), 0);
+  EXPECT_INT(schedule_replay_marked(f, tensor("x"), tensor("z"), &whole, 1, all, NULL), 0);
   EXPECT_INT(module.errors.errors, 0);
 }
 

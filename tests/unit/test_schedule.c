@@ -387,22 +387,27 @@ static void applying(void) {
   EXPECT_STR(schedule_axes_text(f, ir_tensor_at(f, x)->now.loop), "[t, 8]");
 }
 
-static void batches(void) {
+/* The operations of many rfactors are in the same order, added one by one or applied at once. */
+static void many_rfactors(void) {
   begin();
   ir_tensor x = INPUT("x", sym("t"), num(8), num(4));
   char text[8];
-  ir_stmt stmts[20];
   for (int i = 0; i < 20; i++) {
     (void)snprintf(text, sizeof text, "y%d", i);
     REDUCE(text, IR_OP_SUM, x, 1, 2);
-    stmts[i] = stmt_of(IR_STMT_RFACTOR, text);
-    (void)snprintf(text, sizeof text, "u%d", i);
-    stmts[i].result.name = name(text);
-    int64_t axis_2 = i == 7 ? 0 : 2;
-    stmts[i].list = arena_copy(&module.memory, &axis_2, sizeof axis_2);
-    stmts[i].n_list = 1;
   }
-  EXPECT_INT(schedule_add_all(f, stmts, 20), 19);
+  int added = 0;
+  for (int i = 0; i < 20; i++) {
+    (void)snprintf(text, sizeof text, "y%d", i);
+    ir_stmt stmt = stmt_of(IR_STMT_RFACTOR, text);
+    (void)snprintf(text, sizeof text, "u%d", i);
+    stmt.result.name = name(text);
+    int64_t axis_2 = i == 7 ? 0 : 2;
+    stmt.list = arena_copy(&module.memory, &axis_2, sizeof axis_2);
+    stmt.n_list = 1;
+    added += schedule_add(f, &stmt);
+  }
+  EXPECT_INT(added, 19);
   EXPECT_INT(f->statements.len, 19);
   EXPECT_INT(f->scheduled.len, 39);
   expect_derivable();
@@ -485,7 +490,7 @@ int main(void) {
                                         loop_layouts,
                                         long_histories,
                                         applying,
-                                        batches,
+                                        many_rfactors,
                                         sharding_one_axis,
                                         sharding_grid,
                                         sharding_broadcasts};
