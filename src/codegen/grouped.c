@@ -192,13 +192,10 @@ static const char *load_text(cg_writer *w, const cg_matmul *m, const cg_grouped_
     b = (tile){"b",   "bs",   stride_text(w, m, &m->b, 1),
                "d0",  "j0",   cg_text(w, "%s && column < N", m->by_depth ? mine : "line < K"),
                DEPTH, COLUMNS};
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
+  strbuf body = cg_apart_begin(w);
   put_tile(w, &a);
   put_tile(w, &b);
-  const char *text = w->body.data;
-  w->body = body;
-  return text;
+  return cg_apart_end(w, body);
 }
 
 /* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order that the

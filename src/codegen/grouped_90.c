@@ -329,19 +329,6 @@ static const char *stride_text(cg_writer *w, const cg_matmul *m, const cg_view *
   return cg_number_text(w, v->strides[m->rank - back]);
 }
 
-/* What has been put so far becomes the value of $name. */
-static void set_put(cg_writer *w, const char *name, strbuf body) {
-  const char *text = w->body.len ? w->body.data : "";
-  w->body = body;
-  cg_set(w, name, text);
-}
-
-static strbuf put_apart(cg_writer *w) {
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
-  return body;
-}
-
 static void set_places(cg_writer *w, const writing *x) {
   const cg_matmul *m = x->m;
   const cg_view lists = {.start = CG_START_SCRATCH};
@@ -353,9 +340,7 @@ static void set_places(cg_writer *w, const writing *x) {
   cg_set_int(w, "mapbytes", MAP_BYTES);
   cg_set(w, "I", cg_storage(m->index.dtype));
   cg_set(w, "geti", cg_get(w, m->index.dtype));
-  strbuf body = put_apart(w);
-  cg_put(w, places);
-  set_put(w, "places", body);
+  cg_set(w, "places", cg_filled(w, places));
 }
 
 /* Lines along the depth, or across it: as many of them as a tile has. */
@@ -391,15 +376,13 @@ static void write_list(cg_kernel *k, const writing *x) {
   cg_set_int(&w, "rows", x->shape.rows);
   cg_set_int(&w, "T", LIST_BLOCK);
   cg_set_int(&w, "error", cg_error_address(&w));
-  strbuf body = put_apart(&w);
+  strbuf body = cg_apart_begin(&w);
   put_map(&w, x, false);
   put_map(&w, x, true);
-  set_put(&w, "maps", body);
+  cg_set(&w, "maps", cg_apart_end(&w, body));
   cg_put(&w, list);
   cg_set_int(&w, "piece", m->by_depth ? DEPTH : x->shape.rows);
-  body = put_apart(&w);
-  if (!m->by_depth) cg_put(&w, mark_tile);
-  set_put(&w, "mark", body);
+  cg_set(&w, "mark", m->by_depth ? "" : cg_filled(&w, mark_tile));
   cg_put(&w, mark_pieces);
   if (!m->by_depth) cg_put(&w, add_tiles);
   cg_end(&w, k, m->by_depth ? "grouped_outer_list" : "grouped_matmul_list", 1, 1);
@@ -446,13 +429,13 @@ static void set_team(cg_writer *w, const writing *x) {
   bool by_rows = x->shape.split_rows;
   cg_set(w, "teamrow", by_rows ? "team * 64" : "0");
   cg_set(w, "teamcolumn", by_rows ? "0" : "team * WIDTH");
-  strbuf body = put_apart(w);
+  strbuf body = cg_apart_begin(w);
   put_copies(w, x, false);
   put_copies(w, x, true);
-  set_put(w, "copies", body);
-  body = put_apart(w);
+  cg_set(w, "copies", cg_apart_end(w, body));
+  body = cg_apart_begin(w);
   put_product(w, x);
-  set_put(w, "product", body);
+  cg_set(w, "product", cg_apart_end(w, body));
 }
 
 static void set_result(cg_writer *w, const cg_matmul *m) {
@@ -460,9 +443,7 @@ static void set_result(cg_writer *w, const cg_matmul *m) {
   cg_set_address(w, "c", &m->c);
   cg_set(w, "cm", stride_text(w, m, &m->c, 3));
   cg_set(w, "t", ir_dtype_text(m->a.dtype));
-  strbuf body = put_apart(w);
-  cg_put(w, m->c.dtype == m->a.dtype ? store_narrow : store_wide);
-  set_put(w, "store", body);
+  cg_set(w, "store", cg_filled(w, m->c.dtype == m->a.dtype ? store_narrow : store_wide));
 }
 
 /* Tiles of rows that follow each other for the same columns, so that both operands stay in the
@@ -493,14 +474,12 @@ static void set_groups(cg_writer *w, const writing *x) {
                    cg_number_text(w, m->c.strides[0])));
     cg_set(w, "mine", "");
   }
-  strbuf body = put_apart(w);
-  if (m->by_depth) cg_put(w, clear);
-  set_put(w, "clear", body);
+  cg_set(w, "clear", m->by_depth ? cg_filled(w, clear) : "");
   cg_set(w, "skip", m->by_depth ? skip : "");
-  body = put_apart(w);
+  strbuf body = cg_apart_begin(w);
   cg_put(w, m->by_depth ? find_outer : find_rows);
   cg_put(w, find_place);
-  set_put(w, "find", body);
+  cg_set(w, "find", cg_apart_end(w, body));
 }
 
 static int64_t reach_of(const cg_matmul *m, const shape *s) {

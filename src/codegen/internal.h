@@ -50,6 +50,11 @@ void cg_set_place(cg_writer *w, const char *name, int64_t value);
 void cg_set_address(cg_writer *w, const char *name, const cg_view *v);
 /* Appends the template with every $name replaced by its value. */
 void cg_put(cg_writer *w, const char *template);
+/* Writes a piece of text apart, for cg_set(): what is put between the two calls. */
+strbuf cg_apart_begin(cg_writer *w);
+const char *cg_apart_end(cg_writer *w, strbuf body);
+/* A template filled in apart. */
+const char *cg_filled(cg_writer *w, const char *template);
 /* Appends as printf does. */
 #define cg_line(w, ...) strbuf_printf(&(w)->body, __VA_ARGS__)
 /* "n.at[3]" with the number just added: for values of cg_put. */

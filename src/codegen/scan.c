@@ -157,24 +157,11 @@ static const char store_each[] =
     "      if (at + e >= $first && at + e < end)\n"
     "        y[(at + e - $first) * $ys] = $of(($V)(before + sums[e]));\n";
 
-/* A template filled in aside, as a value for another one. */
-static const char *filled(cg_writer *w, const char *template) {
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
-  cg_put(w, template);
-  const char *text = w->body.data;
-  w->body = body;
-  return text;
-}
-
 static const char *words_text(cg_writer *w, ir_dtype t, uint32_t n, bool store, const char *at) {
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
+  strbuf body = cg_apart_begin(w);
   if (store) cg_put_vector_store(w, t, n, at, "out");
   else cg_put_vector_load(w, t, n, "in", at);
-  const char *text = w->body.data;
-  w->body = body;
-  return text;
+  return cg_apart_end(w, body);
 }
 
 static void put_along(const scan_writer *x) {
@@ -185,10 +172,10 @@ static void put_along(const scan_writer *x) {
   cg_set_int(w, "E", x->each);
   cg_set_int(w, "warps", BLOCK / 32);
   cg_set(w, "words", words_text(w, l->x.dtype, x->each, false, "x + at"));
-  cg_set(w, "load", filled(w, x->width > 1 ? load_words : load_each));
+  cg_set(w, "load", cg_filled(w, x->width > 1 ? load_words : load_each));
   const char *to = cg_text(w, "y + (at - %s)", cg_number_text(w, l->first));
   cg_set(w, "words", words_text(w, l->result.dtype, x->each, true, to));
-  cg_set(w, "store", filled(w, x->out_width > 1 ? store_words : store_each));
+  cg_set(w, "store", cg_filled(w, x->out_width > 1 ? store_words : store_each));
   cg_put(w, along_body);
 }
 

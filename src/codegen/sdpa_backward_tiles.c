@@ -280,16 +280,6 @@ typedef struct writing {
   const char *step[N_VIEWS];
 } writing;
 
-/* The text of a template, to be put into another one. */
-static const char *text_of(cg_writer *w, const char *template) {
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
-  cg_put(w, template);
-  const char *text = w->body.data;
-  w->body = body;
-  return text;
-}
-
 static void set_side(writing *x, bool values) {
   cg_set(&x->w, "P", values ? "PV" : "PK");
   cg_set(&x->w, "width", values ? "W" : "E");
@@ -314,11 +304,11 @@ static const char *load_text(writing *x, const int view[2], const char *const fr
   for (int i = 0; i < 2; i++) {
     set_lines(x, view[i], from[i], limit);
     cg_set(&x->w, "to", cg_text(&x->w, "stages + (%s) * STAGE%s", stage, i ? " + TILE * DK" : ""));
-    text[i] = text_of(&x->w, load_tile);
+    text[i] = cg_filled(&x->w, load_tile);
   }
   cg_set(&x->w, "one", text[0]);
   cg_set(&x->w, "two", text[1]);
-  return text_of(&x->w, "$one$two");
+  return cg_filled(&x->w, "$one$two");
 }
 
 static void put_rows(writing *x, int view, const char *to, const char *from, const char *limit) {
@@ -422,10 +412,10 @@ static void put_keys(writing *x) {
   cg_set(&x->w, "from", "j0");
   cg_set(&x->w, "to", "vs");
   set_lines(x, V, "v", "S");
-  cg_set(&x->w, "values", text_of(&x->w, load_tile));
+  cg_set(&x->w, "values", cg_filled(&x->w, load_tile));
   cg_set(&x->w, "tiles", load_text(x, views, from, "stage", "ni", "L"));
-  cg_set(&x->w, "stats", text_of(&x->w, key_stats));
-  cg_set(&x->w, "next", text_of(&x->w, "$tiles$stats"));
+  cg_set(&x->w, "stats", cg_filled(&x->w, key_stats));
+  cg_set(&x->w, "next", cg_filled(&x->w, "$tiles$stats"));
   cg_put(&x->w, key_loop);
   cg_set(&x->w, "fetch", "");
   put_product(x, "s", "kf[i]", "qs", false);

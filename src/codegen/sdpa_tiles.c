@@ -220,14 +220,11 @@ static void set_tile(cg_writer *w, const tile *t) {
 }
 
 static const char *tile_text(cg_writer *w, const tile *t, const char *j) {
-  strbuf body = w->body;
-  strbuf_init(&w->body, w->memory);
+  strbuf body = cg_apart_begin(w);
   set_tile(w, t);
   cg_set(w, "j", j);
   cg_put(w, load_tile);
-  const char *text = w->body.data;
-  w->body = body;
-  return text;
+  return cg_apart_end(w, body);
 }
 
 static const char *stride_text(cg_writer *w, const cg_sdpa *s, const cg_view *v) {

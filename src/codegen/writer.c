@@ -97,6 +97,24 @@ void cg_put(cg_writer *w, const char *template) {
   }
 }
 
+strbuf cg_apart_begin(cg_writer *w) {
+  strbuf body = w->body;
+  strbuf_init(&w->body, w->memory);
+  return body;
+}
+
+const char *cg_apart_end(cg_writer *w, strbuf body) {
+  const char *text = w->body.len ? w->body.data : "";
+  w->body = body;
+  return text;
+}
+
+const char *cg_filled(cg_writer *w, const char *template) {
+  strbuf body = cg_apart_begin(w);
+  cg_put(w, template);
+  return cg_apart_end(w, body);
+}
+
 const char *cg_text(cg_writer *w, const char *fmt, ...) {
   char text[1024];
   va_list args;
