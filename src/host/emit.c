@@ -48,6 +48,22 @@ void emit_simple(emitter *e, ir_opcode code, const ir_tensor *operands, uint32_t
   emit_instr(e, &d);
 }
 
+void emit_allocation_because(emitter *e, ir_tensor t, ir_rule rule, loc at) {
+  ir_rule before = emit_because(e, rule);
+  emit_allocation(e, t, at);
+  (void)emit_because(e, before);
+}
+
+void emit_copy_because(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, ir_rule rule,
+                       loc at) {
+  ir_rule before = emit_because(e, rule);
+  host_guard g;
+  emit_guard(e, where, &g);
+  emit_simple(e, IR_OP_SET, &from, 1, to, at);
+  emit_unguard(e, &g, at);
+  (void)emit_because(e, before);
+}
+
 void emit_before_loop(emitter *e, uint32_t level, const ir_instr_data *data) {
   ir_instr i = ir_host_instr(e->h, data);
   ir_block *block = block_at(e, level);

@@ -130,6 +130,10 @@ void emit_simple(emitter *e, ir_opcode code, const ir_tensor *operands, uint32_t
 ir_instr_data emit_fill(emitter *e, ir_tensor to, int64_t value, loc at);
 ir_instr_data emit_fill_number(emitter *e, ir_tensor to, ir_number value, loc at);
 void emit_allocation(emitter *e, ir_tensor t, loc at);
+/* An allocation, and to <- set(from) on the devices of `where`, because of `rule`. */
+void emit_allocation_because(emitter *e, ir_tensor t, ir_rule rule, loc at);
+void emit_copy_because(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, ir_rule rule,
+                       loc at);
 
 /* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c, emit_own.c) ---- */
 /* All operations of the nest for the device's own piece, on the calling stream. `anchor`: as in

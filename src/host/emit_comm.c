@@ -55,22 +55,6 @@ static void guard_role(emitter *e, const comm_call *c, ir_tensor t, bool target,
   emit_guard_if(e, who, emit_me(e, c->team, c->axis), g);
 }
 
-/* A buffer for what a communication sends or gets. */
-static void allocate_packed(emitter *e, ir_tensor t, ir_rule why, loc at) {
-  ir_rule before = emit_because(e, why);
-  emit_allocation(e, t, at);
-  (void)emit_because(e, before);
-}
-
-static void copy(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
-  ir_rule before = emit_because(e, IR_RULE_PACK);
-  host_guard g;
-  emit_guard(e, where, &g);
-  emit_simple(e, IR_OP_SET, &from, 1, to, at);
-  emit_unguard(e, &g, at);
-  (void)emit_because(e, before);
-}
-
 /* Is its memory dense, in the order of its dimensions (not counting those of size 1)? */
 static bool is_plain(const emitter *e, ir_tensor t) {
   ir_axis dims[IR_MAX_RANK], stored[IR_MAX_RANK];
@@ -86,7 +70,7 @@ static bool is_plain(const emitter *e, ir_tensor t) {
 ir_tensor emit_densely(emitter *e, ir_tensor t, ir_mesh where, loc at) {
   if (is_plain(e, t)) return t;
   ir_tensor tmp = emit_dense_target(e, t, at);
-  copy(e, t, tmp, where, at);
+  emit_copy_because(e, t, tmp, where, IR_RULE_PACK, at);
   return tmp;
 }
 
@@ -95,12 +79,12 @@ ir_tensor emit_dense_target(emitter *e, ir_tensor t, loc at) {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = sizes_of(e, t, sizes);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
-  allocate_packed(e, tmp, IR_RULE_PACK, at);
+  emit_allocation_because(e, tmp, IR_RULE_PACK, at);
   return tmp;
 }
 
 void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at) {
-  if (!IR_SAME(from, to)) copy(e, from, to, where, at);
+  if (!IR_SAME(from, to)) emit_copy_because(e, from, to, where, IR_RULE_PACK, at);
 }
 
 static ir_mesh mesh_of(const emitter *e, ir_tensor t) { return ir_tensor_at(e->h, t)->mesh; }
@@ -186,7 +170,7 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
   sizes[0] = ir_scalar_const(emit_scalars(e), piece_count(e, c, p));
   sizes[p->dim + 1] = ir_partition_longest(emit_scalars(e), &p->partition, sizes[p->dim + 1]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank + 1);
-  allocate_packed(e, tmp, IR_RULE_PACK, c->at);
+  emit_allocation_because(e, tmp, IR_RULE_PACK, c->at);
   return tmp;
 }
 
@@ -370,7 +354,7 @@ static ir_tensor padded(emitter *e, const comm_call *c, ir_tensor t, const piece
   if (p->whole.id) whole = p->whole;
   sizes[p->dim] = ir_partition_longest(emit_scalars(e), &q->partition, whole);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
-  allocate_packed(e, tmp, IR_RULE_PAD, c->at);
+  emit_allocation_because(e, tmp, IR_RULE_PAD, c->at);
   return tmp;
 }
 
@@ -437,7 +421,7 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
   if (!direct_in) {
     if (even) sizes[q->dim + 1] = size_of(e, in, q->dim);
     from = emit_scratch(e, in, sizes, rank + 1);
-    allocate_packed(e, from, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
+    emit_allocation_because(e, from, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
     copy_pieces(e, c, in, p, from, true);
   }
   if (!direct_out) {
@@ -445,7 +429,7 @@ static void emit_exchange(emitter *e, const comm_call *c, ir_tensor in, const pi
     sizes[q->dim + 1] =
         ir_partition_longest(emit_scalars(e), &q->partition, size_of(e, out, q->dim));
     to = emit_scratch(e, out, sizes, rank + 1);
-    allocate_packed(e, to, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
+    emit_allocation_because(e, to, even ? IR_RULE_PACK : IR_RULE_PAD, c->at);
   }
   emit_comm(e, c, from, to);
   if (!direct_out) copy_pieces(e, c, out, q, to, false);

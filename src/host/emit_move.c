@@ -141,19 +141,8 @@ static ir_tensor buffer_on(emitter *e, ir_tensor t, ir_mesh mesh, loc at) {
   for (uint32_t i = 0; i < rank; i++) sizes[i] = ir_axis_size(e->h, dims[i]);
   ir_tensor tmp = emit_scratch(e, t, sizes, rank);
   ir_tensor_at(e->h, tmp)->mesh = mesh;
-  ir_rule before = emit_because(e, IR_RULE_ASIDE);
-  emit_allocation(e, tmp, at);
-  (void)emit_because(e, before);
+  emit_allocation_because(e, tmp, IR_RULE_ASIDE, at);
   return tmp;
-}
-
-static void copy_on(emitter *e, ir_mesh mesh, ir_tensor from, ir_tensor to, loc at) {
-  ir_rule before = emit_because(e, IR_RULE_ASIDE);
-  host_guard g;
-  emit_guard(e, mesh, &g);
-  emit_simple(e, IR_OP_SET, &from, 1, to, at);
-  emit_unguard(e, &g, at);
-  (void)emit_because(e, before);
 }
 
 static void emit_team(emitter *e, step *s, const comm_call *c, const shard_team *team, ir_tensor in,
@@ -165,10 +154,10 @@ static void emit_team(emitter *e, step *s, const comm_call *c, const shard_team 
   if (line.id && scatters) to = buffer_on(e, out, line, c->at);
   if (line.id && !scatters) {
     from = buffer_on(e, in, line, c->at);
-    copy_on(e, line, in, from, c->at);
+    emit_copy_because(e, in, from, line, IR_RULE_ASIDE, c->at);
   }
   emit_one(e, s, c, from, to);
-  if (line.id && scatters) copy_on(e, line, to, out, c->at);
+  if (line.id && scatters) emit_copy_because(e, to, out, line, IR_RULE_ASIDE, c->at);
 }
 
 static void emit_teams(emitter *e, step *s, comm_call *c, ir_tensor in, ir_tensor out) {
