@@ -26,7 +26,7 @@ install: ## install under PREFIX (/usr/local): the command, libweir, headers, pk
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
 uninstall: ## remove what `make install` installed last
-	xargs rm -f < build/install_manifest.txt
+	xargs -d '\n' rm -f < build/install_manifest.txt
 
 test: ## build and run every suite: what every change must pass
 	@$(call build,build)

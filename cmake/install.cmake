@@ -12,10 +12,11 @@ install(FILES ${PROJECT_SOURCE_DIR}/include/weir/weir.h
 install(FILES ${PROJECT_SOURCE_DIR}/docs/weir.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 # The command itself writes completions. Where it cannot run, for it is for another machine, there are none.
 install(CODE "foreach(shell bash zsh fish)
-  execute_process(COMMAND $<TARGET_FILE:weir> completion \${shell} OUTPUT_FILE ${PROJECT_BINARY_DIR}/completion.\${shell}
+  set(file \"${PROJECT_BINARY_DIR}/completion.\${shell}\")
+  execute_process(COMMAND \"$<TARGET_FILE:weir>\" completion \${shell} OUTPUT_FILE \"\${file}\"
                   RESULT_VARIABLE rc ERROR_QUIET)
   if(NOT rc STREQUAL \"0\")
-    file(REMOVE ${PROJECT_BINARY_DIR}/completion.\${shell})
+    file(REMOVE \"\${file}\")
   endif()
 endforeach()")
 install(FILES ${PROJECT_BINARY_DIR}/completion.bash RENAME weir OPTIONAL

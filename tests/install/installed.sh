@@ -7,6 +7,7 @@ build=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+unset CMAKE_C_COMPILER_LAUNCHER # tests have no cache folder, which such a launcher may want
 say() { echo "installed: $*" >&2; exit 1; }
 
 # Into DESTDIR, as packages are made; then moved to where the prefix says.
@@ -20,6 +21,13 @@ for file in bash-completion/completions/weir zsh/site-functions/_weir fish/vendo
   grep -q 'verify' "$prefix/share/$file" || say "no completion in $file"
 done
 [ "$("$prefix/bin/weir" --version)" = "$("$build/weir" --version)" ] || say "another command"
+
+# From a folder with a space in its name: what was built is there, so only the install script is new.
+mkdir "$work/a folder"
+cmake -S "$here/../.." -B "$work/a folder/build" -DWEIR_TESTS=OFF >/dev/null
+cp -P "$build"/weir "$build"/libweir.* "$build"/weir-mpi-*.so "$work/a folder/build" 2>/dev/null || true
+cmake --install "$work/a folder/build" --prefix "$work/a folder/weir" >"$work/out" 2>&1 || { cat "$work/out"; say "a space"; }
+diff <(cd "$prefix" && find . | sort) <(cd "$work/a folder/weir" && find . | sort) || say "a space in the path"
 
 # Only names of the header are visible, and all of them are there.
 names() { awk 'NF >= 3 { print $NF }' | sed 's/@.*//' | sort -u; }
