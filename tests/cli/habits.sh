@@ -115,13 +115,13 @@ expect 1 'FAILED' run "$f" --quiet --check --rtol 1e-300
 # ---- colours ----
 if command -v script >/dev/null; then
   export TERM=xterm
-  script -qec "$weir verify $dir/bad.weir" /dev/null >"$dir/coloured"
+  script -qec "'$weir' verify $dir/bad.weir" /dev/null >"$dir/coloured"
   holds 'errors on a terminal have a colour' grep -q $'\033\\[1;31merror:' "$dir/coloured"
-  script -qec "$weir run $f --check" /dev/null >"$dir/progress"
+  script -qec "'$weir' run $f --check" /dev/null >"$dir/progress"
   holds 'progress on a terminal' grep -q 'checking operations: 0 of 1' "$dir/progress"
-  script -qec "$weir run $f --check --quiet" /dev/null >"$dir/progress"
+  script -qec "'$weir' run $f --check --quiet" /dev/null >"$dir/progress"
   holds 'unless --quiet' test ! -s "$dir/progress"
-  NO_COLOR=1 script -qec "$weir verify $dir/bad.weir" /dev/null >"$dir/plain"
+  NO_COLOR=1 script -qec "'$weir' verify $dir/bad.weir" /dev/null >"$dir/plain"
   holds 'unless NO_COLOR is set' test -z "$(grep $'\033' "$dir/plain")"
 fi
 expect 2 'error: ' verify "$dir/bad.weir"

@@ -161,12 +161,12 @@ static void free_case(golden *g) {
 }
 
 /* ---- running a command ---- */
-/* `weir` at the beginning and after a pipe becomes the binary, %s the file, %t the folder. */
+/* `weir` at the beginning and after a pipe becomes the binary, whatever is in its path, %s the file, %t the folder. */
 static void expand(const golden *g, const char *command, const char *folder, words *out) {
   for (const char *at = command; *at; at++) {
     bool first = at == command || (at - command > 2 && starts(at - 2, "| "));
     if (first && starts(at, "weir ")) {
-      words_adds(out, binary);
+      words_adds(out, "\"$WEIR\"");
       at += 3;
     } else if (starts(at, "%s")) {
       words_adds(out, g->path);
@@ -526,6 +526,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--update") == 0) update = true;
     if (is_binary) binary = argv[i];
   }
+  (void)setenv("WEIR", binary, 1);
   for (int i = 1; i < argc; i++) run_path(argv[i]);
   return test_finish();
 }
