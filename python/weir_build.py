@@ -106,7 +106,10 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 def build_sdist(sdist_directory, config_settings=None):
     name = f"weir-{version()}"
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    try:
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise RuntimeError(f"a source archive has the files that git tracks, and {ROOT} is not a git checkout") from None
     with tarfile.open(pathlib.Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as archive:
         for file in listed.splitlines():
             archive.add(ROOT / file, f"{name}/{file}", recursive=False)

@@ -14,6 +14,9 @@ fi
 cp -r "$root/python" "$root/pyproject.toml" "$root/include" "$root/docs" "$work" # builds leave nothing in the tree
 (cd "$work" && "$work/env/bin/pip" wheel --no-index --disable-pip-version-check --no-deps . >"$work/log" 2>&1) || { cat "$work/log"; exit 1; }
 "$work/env/bin/pip" install --no-index --disable-pip-version-check "$work"/*.whl >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+# A source archive is made of what git tracks; elsewhere that is said.
+if (cd "$work" && "$python" -c 'import sys; sys.path.insert(0, "python"); import weir_build; weir_build.build_sdist(".")') \
+  >"$work/log" 2>&1 || ! grep -q 'is not a git checkout$' "$work/log"; then cat "$work/log"; exit 1; fi
 cd "$work/env"
 bin/python -c 'import weir, sys; assert weir.__file__.startswith(sys.prefix), weir.__file__'
 bin/python -m weir demo | tail -1
