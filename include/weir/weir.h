@@ -414,6 +414,9 @@ size_t weir_fusion_output_count(const weir_fusion *f);
 weir_status weir_fusion_input_at(const weir_fusion *f, size_t i, weir_tensor *result);
 weir_status weir_fusion_output_at(const weir_fusion *f, size_t i, weir_tensor *result);
 weir_status weir_tensor_describe(const weir_fusion *f, weir_tensor t, weir_tensor_info *info);
+/* The extents that the program alone fixes, -1 for the others; `extents` has room for WEIR_MAX_RANK. */
+weir_status weir_tensor_extents(const weir_fusion *f, weir_tensor t, int64_t *extents,
+                                size_t *rank);
 /* 1 + the largest device id in any mesh; 1 without a mesh. */
 int64_t weir_fusion_devices(const weir_fusion *f);
 
