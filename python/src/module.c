@@ -60,21 +60,32 @@ weir_options *weir_py_options(PyObject *dict) {
   return NULL;
 }
 
-static weir_status bind_input(weir_shapes *s, weir_fusion *f, size_t i, PyObject *shape) {
-  int64_t extents[WEIR_MAX_RANK];
-  Py_ssize_t rank = PySequence_Size(shape);
-  weir_tensor t;
-  weir_tensor_info info;
-  if (rank < 0 || rank > WEIR_MAX_RANK) return WEIR_BAD_USAGE;
-  for (Py_ssize_t k = 0; k < rank; k++) {
+/* The number of them; -1 and an exception: it is no shape. */
+static Py_ssize_t read_shape(const char *name, PyObject *shape, int64_t *extents) {
+  Py_ssize_t rank = PySequence_Check(shape) ? PySequence_Size(shape) : -1;
+  if (rank > WEIR_MAX_RANK)
+    PyErr_Format(PyExc_ValueError, "%s has %zd dimensions, and at most %d are possible", name, rank,
+                 WEIR_MAX_RANK);
+  for (Py_ssize_t k = 0; k < rank && !PyErr_Occurred(); k++) {
     PyObject *x = PySequence_GetItem(shape, k);
     extents[k] = x ? PyLong_AsLongLong(x) : -1;
     Py_XDECREF(x);
-    if (PyErr_Occurred()) return WEIR_BAD_USAGE;
   }
+  if (rank >= 0 && !PyErr_Occurred()) return rank;
+  if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))
+    PyErr_Format(PyExc_TypeError, "the shape of %s is a tuple of integers, not %R", name, shape);
+  return -1;
+}
+
+static weir_status bind_input(weir_shapes *s, weir_fusion *f, size_t i, PyObject *shape) {
+  int64_t extents[WEIR_MAX_RANK];
+  weir_tensor t;
+  weir_tensor_info info;
   weir_status st = weir_fusion_input_at(f, i, &t);
   if (st == WEIR_OK) st = weir_tensor_describe(f, t, &info);
-  return st == WEIR_OK ? weir_shapes_input(s, t, extents, (size_t)rank, info.name) : st;
+  if (st != WEIR_OK) return st;
+  Py_ssize_t rank = read_shape(info.name, shape, extents);
+  return rank < 0 ? WEIR_BAD_USAGE : weir_shapes_input(s, t, extents, (size_t)rank, info.name);
 }
 
 static weir_status bind_names(weir_shapes *s, PyObject *dict) {
@@ -204,7 +215,19 @@ static PyObject *names(PyObject *o, PyObject *unused) {
   return list;
 }
 
-/* [(name, dtype, rank), ...] of one side */
+/* The extents of a tensor, None where the program does not fix one. */
+static PyObject *fixed_extents(weir_fusion *f, weir_tensor t) {
+  int64_t extents[WEIR_MAX_RANK];
+  size_t rank = 0;
+  (void)weir_tensor_extents(f, t, extents, &rank);
+  PyObject *tuple = PyTuple_New((Py_ssize_t)rank);
+  for (size_t k = 0; tuple && k < rank; k++)
+    (void)PyTuple_SetItem(tuple, (Py_ssize_t)k,
+                          extents[k] < 0 ? Py_BuildValue("") : PyLong_FromLongLong(extents[k]));
+  return tuple;
+}
+
+/* [(name, dtype, rank, extents), ...] of one side */
 static PyObject *tensors(weir_fusion *f, int outputs) {
   size_t n = outputs ? weir_fusion_output_count(f) : weir_fusion_input_count(f);
   PyObject *list = PyList_New(0);
@@ -213,8 +236,8 @@ static PyObject *tensors(weir_fusion *f, int outputs) {
     weir_tensor_info info = {0};
     (void)(outputs ? weir_fusion_output_at(f, i, &t) : weir_fusion_input_at(f, i, &t));
     (void)weir_tensor_describe(f, t, &info);
-    PyObject *item =
-        Py_BuildValue("(ssn)", info.name, weir_dtype_text(info.dtype), (Py_ssize_t)info.rank);
+    PyObject *item = Py_BuildValue("(ssnN)", info.name, weir_dtype_text(info.dtype),
+                                   (Py_ssize_t)info.rank, fixed_extents(f, t));
     if (!item || PyList_Append(list, item) != 0) Py_CLEAR(list);
     Py_XDECREF(item);
   }
@@ -368,6 +391,10 @@ static PyObject *compile(PyObject *o, PyObject *args) {
     Py_INCREF(release);
     result->alloc = alloc;
     result->free = release;
+  }
+  if (result) {
+    result->inputs = tensors(f, 0);
+    result->outputs = tensors(f, 1);
   }
   weir_status st = result ? compile_into(result, f, options, world) : WEIR_OK;
   weir_options_destroy(options);

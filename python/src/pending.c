@@ -68,10 +68,11 @@ PyObject *weir_py_start(PyObject *program, PyObject *args) {
   p->program = program;
   Py_INCREF(rest);
   p->rest = rest;
+  const weir_py_program *of = (const weir_py_program *)program;
   weir_run_args a = {.struct_size = sizeof a, .seed = seed, .streams = given};
   a.n_streams = (size_t)n_streams;
-  int ok = weir_py_side_take(inputs, stream, 0, &p->in) == 0 &&
-           weir_py_side_take(outputs, stream, 1, &p->out) == 0 &&
+  int ok = weir_py_side_take(inputs, stream, of->inputs, NULL, &p->in) == 0 &&
+           weir_py_side_take(outputs, stream, NULL, of->outputs, &p->out) == 0 &&
            weir_py_run_args(&p->in, &p->out, rest, donated, &a) == 0;
   weir_status st = ok ? start(p, &a, callable) : WEIR_BAD_USAGE;
   if (ok && st != WEIR_OK) (void)weir_py_raise(st);

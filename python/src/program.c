@@ -15,6 +15,8 @@ static void dealloc(PyObject *o) {
   Py_END_ALLOW_THREADS;
   Py_XDECREF(self_of(o)->alloc);
   Py_XDECREF(self_of(o)->free);
+  Py_XDECREF(self_of(o)->inputs);
+  Py_XDECREF(self_of(o)->outputs);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(o);
   Py_DECREF(type);
@@ -46,8 +48,8 @@ static PyObject *run(PyObject *o, PyObject *args) {
                      .profile = profile ? self->profile : NULL,
                      .streams = given,
                      .n_streams = (size_t)n_streams};
-  int ok = weir_py_side_take(inputs, stream, 0, &in) == 0 &&
-           weir_py_side_take(outputs, stream, 1, &out) == 0 &&
+  int ok = weir_py_side_take(inputs, stream, self->inputs, NULL, &in) == 0 &&
+           weir_py_side_take(outputs, stream, NULL, self->outputs, &out) == 0 &&
            weir_py_run_args(&in, &out, rest, donated, &a) == 0;
   if (ok) {
     Py_BEGIN_ALLOW_THREADS;

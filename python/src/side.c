@@ -39,7 +39,7 @@ static int take(PyObject *o, PyObject *stream, int writes, weir_py_side *s,
 }
 
 /* The list holds the objects while the capsules are used. */
-int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s) {
+static int take_side(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s) {
   Py_ssize_t n = PyTuple_Size(tuple), part = 0;
   if (n < 0 || !reserve(tuple, s)) return -1;
   for (s->n = 0; s->n < n; s->n++) {
@@ -56,6 +56,28 @@ int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_sid
     }
   }
   return 0;
+}
+
+/* Packages do not know what a tensor is to the program. Exceptions of other types are left as they are. */
+static void name_tensor(const char *what, PyObject *names, Py_ssize_t i) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  int plain = type == PyExc_BufferError || type == PyExc_TypeError || type == PyExc_ValueError;
+  if (!plain || !names || i >= PyList_Size(names)) {
+    PyErr_Restore(type, value, traceback);
+    return;
+  }
+  PyErr_Format(type, "%s %S: %S", what, PyTuple_GetItem(PyList_GetItem(names, i), 0), value);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
+int weir_py_side_take(PyObject *tuple, PyObject *stream, PyObject *inputs, PyObject *outputs,
+                      weir_py_side *s) {
+  if (take_side(tuple, stream, outputs != NULL, s) == 0) return 0;
+  name_tensor(outputs ? "output" : "input", outputs ? outputs : inputs, s->n);
+  return -1;
 }
 
 /* ---- what else a run is given ---- */

@@ -124,7 +124,7 @@ static PyObject *export(PyObject *object, PyObject *stream) {
   PyObject *method = PyObject_GetAttr(object, name_of_method);
   if (!method) {
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "a tensor is needed that has __dlpack__, not %R",
+    PyErr_Format(PyExc_TypeError, "an array that has __dlpack__ is needed, not %R",
                  Py_TYPE(object));
     return NULL;
   }
@@ -148,7 +148,7 @@ static int take_versioned(PyObject *capsule, int writes, weir_py_tensor *t) {
     return -1;
   }
   if (writes && (m->flags & READ_ONLY)) {
-    PyErr_SetString(PyExc_ValueError, "an output is read-only");
+    PyErr_SetString(PyExc_ValueError, "the array is read-only");
     return -1;
   }
   t->tensor = &m->tensor;
@@ -175,17 +175,30 @@ static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *
   return st;
 }
 
+/* The elements keep their size, or the tensor would not be where its memory is. */
+static int call_it(const char *name, weir_py_tensor *t) {
+  weir_dl_dtype has = t->tensor->dtype, is = {0};
+  for (int d = WEIR_F64; d <= WEIR_BOOL; d++)
+    if (strcmp(weir_dtype_text((weir_dtype)d), name) == 0) is = weir_dtype_to_dl((weir_dtype)d);
+  if (is.bits == 0) PyErr_Format(PyExc_ValueError, "there is no dtype '%s'", name);
+  else if (has.bits * has.lanes != is.bits * is.lanes)
+    PyErr_Format(PyExc_ValueError, "elements of %d bits cannot be %s, which has %d",
+                 has.bits * has.lanes, name, is.bits * is.lanes);
+  if (PyErr_Occurred()) return -1;
+  t->as_other = *t->tensor;
+  t->as_other.dtype = is;
+  t->tensor = &t->as_other;
+  return 0;
+}
+
 int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *t) {
   if (!PyTuple_Check(object)) return take(object, stream, writes, t);
   PyObject *word = PyTuple_GetItem(object, 0), *array = PyTuple_GetItem(object, 1);
   const char *name = word ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
   if (!name || !array || take(array, stream, writes, t) != 0) return -1;
-  t->as_other = *t->tensor;
-  for (int d = WEIR_F64; d <= WEIR_BOOL; d++)
-    if (strcmp(weir_dtype_text((weir_dtype)d), name) == 0)
-      t->as_other.dtype = weir_dtype_to_dl((weir_dtype)d);
-  t->tensor = &t->as_other;
-  return 0;
+  if (call_it(name, t) == 0) return 0;
+  weir_py_tensor_drop(t);
+  return -1;
 }
 
 /* A capsule that nobody has taken over frees what it holds. That may run code of Python, which would

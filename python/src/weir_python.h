@@ -27,8 +27,9 @@ typedef struct weir_py_module {
 
 typedef struct weir_py_program {
   PyObject_HEAD weir_program *program;
-  weir_profile *profile;  /* of the last run that asked for one */
-  PyObject *alloc, *free; /* of device memory; NULL: the driver's */
+  weir_profile *profile;      /* of the last run that asked for one */
+  PyObject *alloc, *free;     /* of device memory; NULL: the driver's */
+  PyObject *inputs, *outputs; /* lists of tuples that begin with a name */
 } weir_py_program;
 
 typedef struct weir_py_world {
@@ -82,7 +83,9 @@ typedef struct weir_py_side {
   const weir_dl_tensor *small_list[WEIR_PY_SMALL], **list;
   const weir_dl_tensor **parts, *const **shards; /* by entry; NULL: all are whole */
 } weir_py_side;
-int weir_py_side_take(PyObject *tuple, PyObject *stream, int writes, weir_py_side *s);
+/* `inputs` or `outputs` are those of the program, for messages; the other is NULL. */
+int weir_py_side_take(PyObject *tuple, PyObject *stream, PyObject *inputs, PyObject *outputs,
+                      weir_py_side *s);
 void weir_py_side_drop(weir_py_side *s);
 /* For the format O&: the seed, a uint64_t, of an integer of any kind. 0: an exception, it is none or does not fit. */
 int weir_py_seed(PyObject *o, void *result);

@@ -145,13 +145,26 @@ Donated = dict[str, str | None] | Sequence[str] | str | None  # inputs, and the 
 
 
 class TensorInfo(NamedTuple):
+    """`extents` are those that the program alone fixes, None for others."""
+
     name: str
     dtype: str
     rank: int
+    extents: tuple[int | None, ...]
+
+
+_ELSEWHERE = {"seed": "program(..., seed=…)", "donate": "program(..., donate=…)", "define": "shapes of arrays, or verify(n=4096)",
+              "input": "program(x, …)", "output": "program(..., out=…)", "fusion": "compile(name)",
+              "check": "program.definition(...)", "repeat": "program(...), several times", "stats": "program(..., profile=True)",
+              "trace": "program(..., profile=True) and program.trace(path)"}
 
 
 def _options(given: dict) -> dict:
     """Keyword arguments as the library's options: memory_limit=8 is --memory-limit=8, disable=["cse", "order"] two of them."""
+    for name in given:
+        if name in _ELSEWHERE:
+            raise TypeError(f"{name} is no option of a program in Python: {_ELSEWHERE[name]} is for that")
+
     def text(v):
         if isinstance(v, bool):
             return "true" if v else "false"
@@ -165,8 +178,9 @@ def _device_memory(given):
     if given is None:
         return None, None
     if given != "torch":
-        alloc, free = given
-        return alloc, free
+        if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(map(callable, given)):
+            raise TypeError(f"device_memory is \"torch\" or a pair of functions (alloc, free), not {given!r}")
+        return tuple(given)
     import torch
 
     def alloc(gpu, size_bytes):
@@ -232,6 +246,8 @@ class Program:
         self.name = name
         alloc, free = _device_memory(options.pop("device_memory", None))
         self.world = options.pop("world", None)
+        if not isinstance(self.world, (World, type(None))):
+            raise TypeError(f"world is a weir.World, not {self.world!r}")
         self.options = _options(options)
         with module._lock:
             inputs, outputs = module._core.signature(name)
@@ -278,8 +294,9 @@ class Program:
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
-        if out is not None and not isinstance(out, tuple):
-            out = tuple(out) if type(out) is list else (out,)
+        if out is not None:
+            out = out if isinstance(out, tuple) else tuple(out) if type(out) is list else (out,)
+            self._check_writable(out)
         if donate or extents or not whole or Shards in map(type, arrays) or (out and Shards in map(type, out)):
             return self._ready_parts(arrays, out, donate, whole, extents)
         lead = lead_of(arrays) if arrays else None
@@ -291,6 +308,13 @@ class Program:
                 self._check_whole(self._bind(given, {}))
             out = tuple(kind.empty(s, t.dtype, (lead,)) for s, t in zip(shapes, self.outputs))
         return kind, out, None
+
+    def _check_writable(self, out) -> None:
+        for i, a in enumerate(out):
+            for x in flat((a,)):
+                if kind_of(x).is_fixed:
+                    name = self.outputs[i].name if i < len(self.outputs) else i
+                    raise TypeError(f"output {name}: a JAX array cannot be written to: leave `out` out")
 
     def _extents(self, arrays) -> tuple:
         """The shapes of arrays, None for shards."""
@@ -351,6 +375,8 @@ class Program:
 
     def _bind(self, shapes: tuple, extents: dict, complete: bool = True):
         """Extents of whole tensors, from shapes of some inputs and values by name."""
+        if not isinstance(extents, dict):
+            raise TypeError(f"extents are given by name, as {{'n': 32}}, not {extents!r}")
         key = (shapes, tuple(sorted(extents.items())), complete)
         found = self._bound.get(key)
         if found is None:
@@ -368,6 +394,8 @@ class Program:
 
     def _donated(self, donate, shapes) -> tuple:
         """For each output the number of the input whose memory it is given, or -1."""
+        if not isinstance(donate, (str, dict, list, tuple, set)):
+            raise TypeError(f"donate is the name of an input, several, or {{input: output}}, not {donate!r}")
         pairs = donate if isinstance(donate, dict) else dict.fromkeys([donate] if isinstance(donate, str) else donate)
         result = [-1] * len(self.outputs)
         for given, wanted in pairs.items():
@@ -446,6 +474,8 @@ class Program:
                   extents: dict[str, int] | None = None) -> Pending:
         """Begins a run and returns at once; arguments are as for a call. Runs of one program are executed in the order of
         the calls. `callback()` is called on another thread when this run has ended."""
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback is a function without arguments, not {callback!r}")
         if not NUMBERS.isdisjoint(map(type, arrays)) and len(arrays) == self._n_inputs:
             arrays = self._numbers(arrays)
         kind, out, rest = self._ready(arrays, out, donate, whole, extents)
@@ -544,7 +574,7 @@ class Pending:
         """Waits for the run and returns its outputs, as a call does. Raises the run's error; TimeoutError after `timeout`
         seconds. Ctrl-C cancels the run."""
         try:
-            ended = self._core.poll(-1.0 if timeout is None else float(timeout))
+            ended = self._core.poll(-1.0 if timeout is None else max(0.0, float(timeout)))
         except KeyboardInterrupt:
             self._core.cancel()
             raise

@@ -13,24 +13,26 @@ _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", 
 
 
 class Kind:
-    """How arrays of a package are made and ordered; this one is NumPy's."""
+    """How arrays of a package are made and ordered; this one is NumPy's, and RawArray where NumPy lacks a dtype."""
 
     gives = False  # outputs become something else
+    is_fixed = False  # its arrays must not be written to
 
     def empty(self, shape, dtype, arrays):
         import numpy
-        if dtype not in _NUMPY:
-            raise TypeError(f"NumPy has no {dtype}; give `out` as a PyTorch tensor")
-        return numpy.empty(shape, _NUMPY[dtype])
+        return RawArray(numpy.empty(shape, "u2"), dtype) if dtype == "bf16" else numpy.empty(shape, _NUMPY[dtype])
 
     def order(self, arrays, out, stream):
         return None, ()
 
     def writable(self, array):
-        """Older NumPy does not export bool: ("bool", its bytes) does."""
+        """NumPy does not export bfloat16 of ml_dtypes, and older NumPy no bool: ("bool", its bytes) is exported."""
         if isinstance(array, RawArray):
             return (array.dtype, array.bits)
-        return ("bool", array.view("u1")) if getattr(array, "dtype", None) == bool else array
+        name = getattr(getattr(array, "dtype", None), "name", None)
+        if name == "bool":
+            return ("bool", array.view("u1"))
+        return ("bf16", array.view("u2")) if name == "bfloat16" and hasattr(array, "flags") else array
 
     def readable(self, array):
         """Nor arrays that are read-only, nor its numbers."""
@@ -98,8 +100,11 @@ class _DLPack(Kind):
 
 class _Jax(_DLPack):
     gives = True
+    is_fixed = True
 
     def give(self, array):
+        if type(array) is RawArray:
+            array = array.bits.view(sys.modules["jax"].numpy.bfloat16)
         return sys.modules["jax"].numpy.asarray(array) if type(array).__module__ == "numpy" else array
 
 

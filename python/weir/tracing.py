@@ -248,7 +248,7 @@ class Tensor:
     def _describe(self) -> tuple[str, int]:
         if self._info is None:
             text, places = self._trace.program([self._id])
-            (_, dtype, rank), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
+            (_, dtype, rank, _), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
             self._info = dtype, rank
         return self._info
 

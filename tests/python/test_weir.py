@@ -2,6 +2,7 @@
 are there."""
 
 import ctypes
+import functools
 import importlib.util
 import os
 import pathlib
@@ -48,6 +49,36 @@ class Run(unittest.TestCase):
         self.check(self.x, self.w)
         with self.assertRaises((ValueError, BufferError, TypeError)):
             self.f(np.ones((3, 4), "f4"), self.w, out=(self.x, np.empty(3, "f4")))
+
+    def test_raw_arrays(self):
+        """bf16 goes in and comes out by RawArray; elements that are not as wide as their dtype are refused."""
+        f = weir.compile("fusion f { x : bf16[n]; y = x * 2; return y }")
+        ones = np.full(3, 0x3f80, "u2")
+        y = f(weir.RawArray(ones))
+        self.assertIsInstance(y, weir.RawArray)
+        np.testing.assert_array_equal(y.bits, np.full(3, 0x4000, "u2"))
+        wide = weir.compile("fusion f { x : f64[n]; y = x * 2; return y }")
+        for program, array, words in ((wide, weir.RawArray(np.ones(3, "u1"), "f64"), "input x: elements of 8 bits cannot be f64"),
+                                      (f, weir.RawArray(np.ones(3, "u4")), "input x: elements of 32 bits cannot be bf16"),
+                                      (f, weir.RawArray(ones, "b16"), "input x: there is no dtype 'b16'")):
+            with self.assertRaisesRegex(ValueError, words):
+                program(array)
+            with self.assertRaisesRegex(ValueError, words):
+                program.run_async(array)
+
+    def test_messages_name_arrays(self):
+        """What a package refuses to export is said with the name of the input or output."""
+        odd = [np.ones(3, np.dtype("f4").newbyteorder()), np.array([1, None, 2]), memoryview(np.ones(3, "f4"))]
+        f = weir.compile("fusion f { w : f32; x : f32[n]; y = x * w; return y }")
+        for a in odd:
+            with self.assertRaisesRegex((BufferError, TypeError), "^input x: "):
+                f(1, a)
+            with self.assertRaisesRegex((BufferError, TypeError), "^output y: "):
+                f.run_async(1, np.ones(3, "f4"), out=a)
+        with self.assertRaisesRegex(ValueError, "w has 17 dimensions, and at most 16"):
+            f(np.ones((1,) * 17, "f4"), np.ones(3, "f4"))
+        with self.assertRaisesRegex(TypeError, "the shape of w is a tuple of integers, not 3"):
+            f.verify(3, 4)
 
     def test_outputs_of_the_caller(self):
         whole = np.full((3, 8), -1, "f4")
@@ -179,7 +210,7 @@ class Ask(unittest.TestCase):
 
     def test_signature(self):
         self.assertEqual([t.name for t in self.f.inputs], ["inp", "weight", "scale"])
-        self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2))
+        self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2, (None, 32)))
         self.assertEqual(self.f.device, os.environ.get("WEIR_DEVICE", "cpu"))
         self.assertEqual(self.f.shapes((6, 32), (8, 32), ()), [(6, 8)])
 
@@ -269,6 +300,14 @@ class Wrong(unittest.TestCase):
         weir.compile(SUM, disable=["cse", "order"], machine=None)(x, w)
         with self.assertRaises(FileNotFoundError):
             weir.load("nofile.weir")
+        for wrong, words in ((lambda: weir.compile(SUM, seed=3), r"program\(..., seed=…\) is for that"),
+                             (lambda: weir.compile(SUM, world=3), "world is a weir.World, not 3"),
+                             (lambda: weir.compile(SUM, device_memory=(1, 2)), "a pair of functions"),
+                             (lambda: f(x, w, donate=3), "the name of an input, several"),
+                             (lambda: f(x, w, extents=[3]), "extents are given by name"),
+                             (lambda: f.run_async(x, w, callback=3), "callback is a function")):
+            with self.assertRaisesRegex(TypeError, words):
+                wrong()
 
     def test_constraints_of_every_run(self):
         """What held for the extents of one run says nothing about others."""
@@ -1027,6 +1066,15 @@ class Torch(unittest.TestCase):
         y, z = f(x, w)
         self.assertTrue((y == x * w).all())
         self.assertEqual(type(y), type(x))
+        with self.assertRaisesRegex(TypeError, "output y: a JAX array cannot be written to"):
+            f(np.asarray(x), np.asarray(w), out=(x, z))
+        double = weir.compile("fusion f { x : bf16[n]; y = x * 2; return y }")
+        b = jnp.arange(6, dtype=jnp.bfloat16)
+        for y in (double(b), double.run_async(b).wait()):
+            self.assertEqual((type(y), y.dtype), (type(b), b.dtype))
+            self.assertTrue((y == b * 2).all())
+        y = double(np.asarray(b)[::2])  # NumPy's, of ml_dtypes
+        np.testing.assert_array_equal(y.bits, np.asarray(b * 2).view("u2")[::2])
 
 
 if __name__ == "__main__":
