@@ -28,6 +28,7 @@ _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf
            "int8": "i8", "uint8": "u8", "bool": "bool"}
 _WORD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_RESERVED = frozenset("fusion host return schedule mesh stream serial true false inf nan".split())
 
 
 @functools.cache
@@ -54,7 +55,9 @@ class _Trace:
         self.name = name
         self.lines: list[_Line] = []
         self.names: set[str] = set()
-        self.renamed: dict[str, str] = {}  # names given to tensors after they were made
+        self.made: set[str] = set()  # those of them that tensors get by themselves
+        self.given: set[str] = set()  # of these, those of tensors that were given another
+        self.renamed: dict[str, str] = {}  # what tensors are called that are not called as they were made
 
     def fresh(self, wanted: str) -> str:
         while wanted in self.names:
@@ -62,8 +65,23 @@ class _Trace:
         self.names.add(wanted)
         return wanted
 
+    def make(self, wanted: str) -> str:
+        name = self.fresh(wanted)
+        self.made.add(name)
+        return name
+
+    def rename(self, made: str, name: str) -> None:
+        """Gives a tensor a name; one that has it by itself gets another."""
+        if name in self.made and name not in self.renamed and name != made:
+            self.renamed[name] = self.fresh(name)
+        elif name in self.renamed.values() or name in self.names - self.made:
+            raise ValueError(f"two tensors of {self.name} are called {name}")
+        self.names.add(name)
+        self.given.add(made)
+        self.renamed[made] = name
+
     def add(self, text: str, op: str = "") -> Tensor:
-        name = self.fresh(f"t{len(self.lines)}")
+        name = self.make(f"t{len(self.lines)}")
         self.lines.append(_Line([name], f"= {text}", _place()))
         return Tensor(self, self.lines[-1], 0, op)
 
@@ -121,8 +139,24 @@ class Extent:
     def __repr__(self) -> str:
         return f"<weir extent {self.text}>"
 
-    def __bool__(self):
-        raise TypeError("an extent has no value yet to decide by")
+    def __hash__(self):
+        return hash(self.text)
+
+    def _no_value(self, *_: Any) -> NoReturn:
+        raise TypeError(f"the extent {self.text} is known when the program runs, and Python needs its value here: a type like "
+                        "\"f32[n, 64]\" fixes extents")
+
+    __bool__ = __int__ = __index__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = __pow__ = _no_value
+
+    def __eq__(self, other):
+        if not isinstance(other, (Extent, numbers.Integral)):
+            return NotImplemented
+        return isinstance(other, Extent) and self.text == other.text or self._no_value()
+
+    def __truediv__(self, other):
+        raise TypeError(f"{self!r} is an integer: // divides it, and a tensor can be divided by it")
+
+    __rtruediv__ = __truediv__
 
     def _with(self, sign, other, swapped=False):
         if not isinstance(other, (Extent, numbers.Integral)):
@@ -172,24 +206,26 @@ def _operand(value) -> str:
     return f"extent({value.text})" if isinstance(value, Extent) else _text(value)
 
 
-def _operator(sign: str, swapped: bool = False):
+def _binary(pattern: str, swapped: bool = False):
     def method(self, other):
+        if hasattr(other, "__dlpack__") and other.shape == ():
+            other = other.item()  # a number
+        elif hasattr(other, "__dlpack__"):
+            raise TypeError(f"{type(other).__name__} and a traced tensor: make the array a parameter")
         if not isinstance(other, (Tensor, Extent, numbers.Real)):
             return NotImplemented
         a, b = (other, self) if swapped else (self, other)
-        return self._trace.add(f"{_operand(a)} {sign} {_operand(b)}")
+        return self._trace.add(pattern.format(_operand(a), _operand(b)))
 
     return method
+
+
+def _operator(sign: str, swapped: bool = False):
+    return _binary(f"{{}} {sign} {{}}", swapped)
 
 
 def _function(op: str, swapped: bool = False):
-    def method(self, other):
-        if not isinstance(other, (Tensor, Extent, numbers.Real)):
-            return NotImplemented
-        a, b = (other, self) if swapped else (self, other)
-        return self._trace.add(f"{op}({_operand(a)}, {_operand(b)})")
-
-    return method
+    return _binary(f"{op}({{}}, {{}})", swapped)
 
 
 class Tensor:
@@ -198,6 +234,7 @@ class Tensor:
 
     __slots__ = ("_trace", "_line", "_number", "_op", "_info")
     __hash__ = object.__hash__
+    __array_priority__ = 1000  # NumPy's operators leave the operation to those here
 
     def __init__(self, trace: _Trace, line: _Line, number: int, op: str = ""):
         self._trace = trace
@@ -216,16 +253,13 @@ class Tensor:
 
     def named(self, name: str) -> Tensor:
         """Gives it a name, by which schedules and messages call it; returns it."""
-        if not isinstance(name, str) or not _WORD.match(name):
+        if not isinstance(name, str) or not _WORD.match(name) or name in _RESERVED:
             raise ValueError(f"{name!r} cannot be the name of a tensor")
         if self._line.text.startswith(":"):
             raise ValueError(f"{self.name} is an input, which is called as the parameter")
-        if self._id in self._trace.renamed:
+        if self._id in self._trace.given:
             raise ValueError(f"{self!r} has a name already")
-        if name in self._trace.names:
-            raise ValueError(f"two tensors of {self._trace.name} are called {name}")
-        self._trace.names.add(name)
-        self._trace.renamed[self._id] = name
+        self._trace.rename(self._id, name)
         return self
 
     def __repr__(self) -> str:
@@ -240,16 +274,16 @@ class Tensor:
         if n == 1:
             raise TypeError(f"{self!r} is one tensor, which cannot be taken apart")
         for k in range(len(self._line.names), n):
-            self._line.names.append(self._trace.fresh(f"{self._line.names[0]}_{k}"))
+            self._line.names.append(self._trace.make(f"{self._line.names[0]}_{k}"))
         return iter([self, *(Tensor(self._trace, self._line, k) for k in range(1, n))])
 
     # -- what it is --
 
-    def _describe(self) -> tuple[str, int]:
+    def _describe(self) -> tuple[str, tuple[int | None, ...]]:
         if self._info is None:
             text, places = self._trace.program([self._id])
-            (_, dtype, rank, _), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
-            self._info = dtype, rank
+            (_, dtype, _, extents), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
+            self._info = dtype, extents
         return self._info
 
     @property
@@ -258,11 +292,12 @@ class Tensor:
 
     @property
     def ndim(self) -> int:
-        return self._describe()[1]
+        return len(self._describe()[1])
 
     @property
-    def shape(self) -> tuple[Extent, ...]:
-        return tuple(Extent(f"{self._id}.{k}") for k in range(self.ndim))
+    def shape(self) -> tuple[Extent | int, ...]:
+        """Its extents: integers, where types and operations fix them."""
+        return tuple(Extent(f"{self._id}.{k}") if n is None else n for k, n in enumerate(self._describe()[1]))
 
     @property
     def T(self) -> Tensor:
@@ -271,6 +306,9 @@ class Tensor:
 
     def __getitem__(self, index) -> Tensor:
         return _index(self, index if isinstance(index, tuple) else (index,))
+
+    def __setitem__(self, index, value) -> NoReturn:
+        raise TypeError("a traced tensor is never changed: weir.ops.update, where and cat make another one")
 
     def __getattr__(self, op: str):
         if op.startswith("_"):
@@ -339,7 +377,7 @@ def _range(x: Tensor, d: int, i) -> tuple:
     def end(value, otherwise):
         if value is None:
             return otherwise
-        if isinstance(value, numbers.Integral):
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             return int(value) if value >= 0 else Extent(f"max({x._id}.{d} - {-int(value)}, 0)")
         if isinstance(value, Extent):
             return value
@@ -361,12 +399,17 @@ def _range(x: Tensor, d: int, i) -> tuple:
 def _call(op: str, args, keywords) -> Tensor:
     if not _WORD.match(op):
         raise AttributeError(op)
-    words = [_text(a) for a in args] + [f"{k}={_text(v)}" for k, v in keywords.items()]
+    while args and args[-1] is None:
+        args = args[:-1]
+    words = [_text(a) for a in args] + [f"{k}={_text(v)}" for k, v in keywords.items() if v is not None]
     return _current(f"ops.{op}").add(f"{op}({', '.join(words)})", op)
 
 
 def _method(op: str, x: Tensor, *args, **keywords) -> Tensor:
     """x.reshape(2, -1) is x.reshape([2, -1])."""
+    if op in ("max", "min") and len(args) == 1 and isinstance(args[0], numbers.Integral):
+        raise TypeError(f"x.a{op}(dims=[{args[0]}]) reduces an axis, weir.ops.{op}(x, {args[0]}) compares with a number: "
+                        f"x.{op}({args[0]}) could be either")
     if op in ("reshape", "permute", "expand") and args and all(isinstance(a, (numbers.Integral, Extent)) for a in args):
         args = (list(args),)
     return _call(op, (x, *args), keywords)
@@ -381,6 +424,9 @@ class _Ops:
 
         def call(*args, **keywords) -> Tensor:
             if op == "cat" and args and isinstance(args[0], (list, tuple)):
+                if len(args) == 2 and isinstance(args[1], numbers.Integral):  # the dimension
+                    keywords = {"dim": args[1], **keywords}
+                    args = args[:1]
                 args = (*args[0], *args[1:])
             return _call(op, args, keywords)
 
@@ -437,6 +483,8 @@ class Fusion:
         return f"<weir.Fusion {self.name}>"
 
     def __call__(self, *arrays: Any, **options: Any) -> NoReturn:
+        if any(isinstance(a, Tensor) for a in arrays):
+            raise TypeError(f"{self.name} is traced already: functions that others call are written without weir.fusion")
         raise TypeError(f"{self.name} is not compiled: program = {self.name}.compile(), then program(...)")
 
     def scheduled(self, schedule: Schedule) -> Fusion:
@@ -453,9 +501,10 @@ class Fusion:
 
 
 def _trace(function, meshes, schedule, types, capacities) -> Fusion:
-    trace = _Trace(function.__name__ if _WORD.match(function.__name__) else "f")  # a lambda has no name
+    name = getattr(function, "__name__", "")
+    trace = _Trace(name if _WORD.match(name) else "f")  # a lambda has no name
     arguments = {}
-    for name, kind in (types or _annotations(function)).items():
+    for name, kind in _types(function, types).items():
         trace.names.update([name, *_NAME.findall(kind)])
         trace.lines.append(_Line([name], f": {kind}", _first_line(function)))
         arguments[name] = Tensor(trace, trace.lines[-1], 0)
@@ -474,13 +523,20 @@ def _trace(function, meshes, schedule, types, capacities) -> Fusion:
     return Fusion(trace.name, text, places, _schedule(meshes, schedule))
 
 
-def _annotations(function) -> dict[str, str]:
-    types = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if not isinstance(parameter.annotation, str):
-            raise TypeError(f"{function.__name__}: annotate {name} with its type as text, like \"f32[n, 64]\"")
-        types[name] = parameter.annotation.strip("'\"")
-    return types
+def _types(function, given: dict[str, str] | None) -> dict[str, str]:
+    """The types of the parameters, which are given or annotated."""
+    if given is None:
+        parameters = inspect.signature(function).parameters
+        found = {name: p.annotation for name, p in parameters.items()}
+    elif isinstance(given, dict):
+        found = given
+    else:
+        raise TypeError(f"types are given by name, as {{'x': 'f32[n, 64]'}}, not {given!r}")
+    for name, kind in found.items():
+        if not isinstance(kind, str):
+            raise TypeError(f"{getattr(function, '__name__', 'the function')}: annotate {name} with its type as text, like "
+                            "\"f32[n, 64]\"" + ("" if given is None else f", not {kind!r}"))
+    return {name: kind.strip("'\"") for name, kind in found.items()}
 
 
 def _first_line(function) -> tuple[str, int]:
@@ -497,7 +553,7 @@ def _schedule(meshes, schedule) -> Schedule:
         for statement in (schedule or "").splitlines():
             if statement.strip():
                 result.add(statement.strip())
-    for mesh in [Mesh(k, *v) for k, v in meshes.items()] if isinstance(meshes, dict) else meshes or ():
+    for mesh in [Mesh(k, *([v] if isinstance(v, int) else v)) for k, v in meshes.items()] if isinstance(meshes, dict) else meshes or ():
         result.use(mesh)
     return result
 

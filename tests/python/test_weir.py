@@ -591,6 +591,49 @@ class Traced(unittest.TestCase):
         np.testing.assert_array_equal(y, x.reshape(6, 8).sum(0).astype("f8") / 3)
         np.testing.assert_array_equal(z, x.transpose(0, 2, 1).reshape(2, 4, 6)[:, :, :4])
 
+    def test_fixed_extents(self):
+        """Integers where types and operations fix them; others cannot be compared, and say so."""
+        def f(x: "f32[n, 64]"):
+            y = x.reshape(x.shape[0], 8, -1)
+            assert y.shape[1:] == (8, 8) and x.T.shape[0] == 64 and list(range(y.shape[2]))[-1] == 7
+            assert x.shape[0] == x.shape[0] and len({x.shape[0], x.shape[0]}) == 1
+            return x * x.shape[1] ** -0.5
+
+        x = np.ones((2, 64), "f4")
+        y = self.results(f, x)
+        np.testing.assert_array_equal(y, x * np.float32(0.125))
+        self.assertEqual(weir.fusion(f).compile().inputs[0].extents, (None, 64))
+        for uses in (lambda n: n == 8, lambda n: n != 8, lambda n: n in (1, 2), lambda n: n > 3, range, float, lambda n: n ** 0.5):
+            with self.assertRaisesRegex(TypeError, "extent x.0 is known when the program runs"):
+                weir.fusion(lambda x: x * uses(x.shape[0]), types={"x": "f32[n]"})
+        with self.assertRaisesRegex(TypeError, "is an integer: // divides it"):
+            weir.fusion(lambda x: x * (1 / x.shape[0]), types={"x": "f32[n]"})
+
+    def test_names_that_others_have(self):
+        """A result that is called t3 by itself gives the name up."""
+        def f(x: "f32[n]", t1: "f32[n]"):
+            y = x * 2 + t1
+            return (y + 1).named("t3"), (y.exp() * 0).named("t7"), y.named("t4")
+
+        x = np.arange(3, dtype="f4")
+        text = weir.fusion(f).text
+        self.assertIn("return t3, t7, t4", text)
+        for got, want in zip(self.results(f, x, x), (x * 3 + 1, x * 0, x * 3)):
+            np.testing.assert_array_equal(got, want)
+
+    def test_habits(self):
+        """Of PyTorch and NumPy."""
+        def f(x: "f32[n, 4]", w: "f32[2, 4]", bias=None):
+            y = weir.ops.linear(np.float32(2) * x + np.array(1.0), w, bias)
+            return weir.ops.cat([x, x], 0), weir.ops.linear(y, y, bias=None)
+
+        x = np.arange(8, dtype="f4").reshape(2, 4)
+        g = weir.fusion(functools.partial(f, bias=None), types={"x": "f32[n, 4]", "w": "f32[2, 4]"}, meshes={"d": 2}).compile()
+        twice, y = g(x, x)
+        np.testing.assert_array_equal(twice, np.concatenate([x, x]))
+        z = (2 * x + 1) @ x.T
+        np.testing.assert_array_equal(y, z @ z.T)
+
     def test_names(self):
         """At any time, of results and of tensors that were used."""
         @weir.fusion(types={"x": "f32[n, 4]", "k": "f32[n, 4]"}, capacities={"n": 8})
@@ -741,8 +784,36 @@ class Traced(unittest.TestCase):
         def returns_array(x: "f32[n]"):
             return np.ones(3) * 2
 
+        def names_word(x: "f32[n]"):
+            return (x * 2).named("stream")
+
+        def takes_array(x: "f32[n]"):
+            return np.ones(3) * x
+
+        def writes(x: "f32[n]"):
+            x[0] = 1
+            return x
+
+        def asks_truth(x: "f32[n]"):
+            return x[True]
+
+        def reduces(x: "f32[n, m]"):
+            return x.max(-1)
+
+        def calls(x: "f32[n]"):
+            return weir.fusion(keeps)(x)
+
         fails(TypeError, "annotate", lambda x: x)
         fails(TypeError, "no values", decides)
+        fails(ValueError, "'stream' cannot be the name", names_word)
+        fails(TypeError, "make the array a parameter", takes_array)
+        fails(TypeError, "never changed: weir.ops.update", writes)
+        fails(TypeError, "True cannot be an index", asks_truth)
+        fails(TypeError, "written without weir.fusion", calls)
+        fails(TypeError, r"x.amax\(dims=\[-1\]\) reduces", reduces)
+        for types in (["f32[n]"], {"x": 3}):
+            with self.assertRaisesRegex(TypeError, "f32"):
+                weir.fusion(lambda x: x * 2, types=types)
         weir.fusion(keeps)
         fails(ValueError, "another function", takes_other)
         fails(TypeError, "taken apart", unpacks)
