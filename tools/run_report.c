@@ -320,37 +320,81 @@ static void json_path(const run_state *s) {
   (void)printf("]}");
 }
 
+typedef struct figure {
+  const char *key;
+  double value;
+} figure;
+
+static void json_figures(const figure *list, size_t n, const char *separator) {
+  for (size_t i = 0; i < n; i++) {
+    (void)fputs(i ? ", " : separator, stdout);
+    json_number(list[i].key, list[i].value);
+  }
+}
+
+static void json_ranks(const run_state *s) {
+  const char *separator = "";
+  (void)printf(", \"devices\": [");
+  for (size_t i = 0; i < weir_profile_ranks(s->profile); i++) {
+    weir_rank_stats r = {.struct_size = sizeof r};
+    if (weir_profile_rank_stats(s->profile, i, &r) != WEIR_OK) continue;
+    const figure all[] = {{"on", (double)r.device},
+                          {"compute_s", (double)r.compute_ns * 1e-9},
+                          {"communication_s", (double)r.comm_ns * 1e-9},
+                          {"both_s", (double)r.both_ns * 1e-9},
+                          {"bytes_sent", r.sent_bytes},
+                          {"bytes_received", r.received_bytes},
+                          {"communications", (double)r.posts}};
+    (void)printf("%s{", separator);
+    json_figures(all, sizeof all / sizeof *all, "");
+    (void)printf("}");
+    separator = ", ";
+  }
+  (void)printf("]");
+}
+
+static void json_counts(const run_state *s) {
+  weir_counts n = {.struct_size = sizeof n};
+  if (weir_program_counts(s->program, &n) != WEIR_OK) return;
+  const figure all[] = {{"runs", (double)n.runs},
+                        {"bindings", (double)n.bindings},
+                        {"loads", (double)n.loads},
+                        {"in_place", (double)n.in_place},
+                        {"copied", (double)n.copied}};
+  json_figures(all, sizeof all / sizeof *all, ", ");
+}
+
+static void json_profile(const run_state *s, const weir_stats *p) {
+  int64_t instrs = p->launches + p->waits;
+  const figure all[] = {
+      {"run_s", (double)p->wall_ns * 1e-9},
+      {"compute_s", (double)p->compute_ns * 1e-9},
+      {"at_once_s", (double)p->overlap_ns * 1e-9},
+      {"communication_s", (double)p->comm_ns * 1e-9},
+      {"both_s", (double)p->both_ns * 1e-9},
+      {"bytes_sent", p->sent_bytes},
+      {"bound_s", s->bound.bound_s},
+      {"predicted_s", s->bound.predicted_s},
+      {"host_s", (double)p->host_ns * 1e-9},
+      {"host_ns_per_instruction", instrs ? (double)p->host_ns / (double)instrs : 0},
+      {"launches", (double)p->launches},
+      {"waits", (double)p->waits},
+      {"pool_bytes", (double)p->pool_bytes},
+      {"flops", p->flops},
+      {"bytes", p->bytes}};
+  json_figures(all, sizeof all / sizeof *all, ", ");
+  json_counts(s);
+  json_ranks(s);
+}
+
+/* What the lines `stats:` of the text say. */
 static void json_stats(const run_state *s) {
   (void)printf(", \"stats\": {");
   weir_stats p;
   cli_json_string("device", weir_program_device(s->program));
   (void)printf(", ");
   json_number("wall_s", timing_of(s).total);
-  if (profiled(s, &p)) {
-    const struct {
-      const char *key;
-      double value;
-    } all[] = {{"run_s", (double)p.wall_ns * 1e-9},
-               {"compute_s", (double)p.compute_ns * 1e-9},
-               {"at_once_s", (double)p.overlap_ns * 1e-9},
-               {"communication_s", (double)p.comm_ns * 1e-9},
-               {"both_s", (double)p.both_ns * 1e-9},
-               {"bytes_sent", p.sent_bytes},
-               {"bound_s", s->bound.bound_s},
-               {"predicted_s", s->bound.predicted_s},
-               {"host_s", (double)p.host_ns * 1e-9},
-               {"host_ns_per_instruction",
-                p.launches + p.waits ? (double)p.host_ns / (double)(p.launches + p.waits) : 0},
-               {"launches", (double)p.launches},
-               {"waits", (double)p.waits},
-               {"pool_bytes", (double)p.pool_bytes},
-               {"flops", p.flops},
-               {"bytes", p.bytes}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-      (void)printf(", ");
-      json_number(all[i].key, all[i].value);
-    }
-  }
+  if (profiled(s, &p)) json_profile(s, &p);
   (void)printf(", \"input_bytes\": %zu, \"output_bytes\": %zu, \"peak_buffer_bytes\": %" PRId64 "}",
                bytes_of(&s->inputs), bytes_of(&s->outputs), s->meter.peak_bytes);
 }
