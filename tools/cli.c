@@ -113,11 +113,12 @@ static bool begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Is this message left to another rank? Rank 0 prints for all; rank 1 does if rank 0 is gone, or does not answer. */
+/* Is this message left to another rank? Rank 0 prints for all; rank 1 does if rank 0 is gone, or does not answer; and
+ * each rank that did not find it, since only that rank knows why. */
 static bool is_silent(const char *message) {
   static const char *const gone[] = {"rank 0 (process ", "rank 0 left",
                                      "rank 0 has not posted it and has "};
-  if (weir_launch_rank() <= 0) return false;
+  if (weir_launch_rank() <= 0 || strstr(message, "rank 0 was not found at ")) return false;
   for (size_t i = 0; i < sizeof gone / sizeof *gone && weir_launch_rank() == 1; i++)
     if (strstr(message, gone[i])) return false;
   return true;

@@ -141,4 +141,12 @@ static int flush_output(int code) {
   return code == 0 ? CLI_SYSTEM : code;
 }
 
-int cli_main(int argc, char **argv) { return flush_output(dispatch(argc, argv)); }
+/* Of ranks that a launcher started, rank 0 prints for all. */
+static void print_on_rank_0(void) {
+  if (weir_launch_rank() > 0 && !freopen("/dev/null", "w", stdout)) (void)fclose(stdout);
+}
+
+int cli_main(int argc, char **argv) {
+  print_on_rank_0();
+  return flush_output(dispatch(argc, argv));
+}

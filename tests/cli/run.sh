@@ -155,6 +155,16 @@ END
 expect 0 '"min": "nan"' run "$dir/odd.weir" --json
 expect 0 '"inf"' run "$dir/odd.weir" --json --fill ones
 expect 0 'max_abs=0 max_rel=0 ok' run "$dir/odd.weir" --check
+# Of ranks that torchrun started: ports that are none, and a rank that does not find rank 0.
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 WEIR_MPI_START_SECONDS=1
+RANK=0 MASTER_PORT=99999 expect 2 'MASTER_PORT is 99999; ports are 1 to 65535' run examples/row_parallel_linear.weir -D t=6
+RANK=0 WEIR_MASTER_PORT=x expect 2 'WEIR_MASTER_PORT is x' run examples/row_parallel_linear.weir -D t=6
+RANK=1 WEIR_MASTER_PORT=9 expect 3 'rank 0 was not found at 127.0.0.1' run examples/row_parallel_linear.weir -D t=6
+# Rank 0 prints for all.
+RANK=0 expect 0 'ok: mm' verify "$mm"
+RANK=1 expect 0 '' verify "$mm"
+holds 'rank 1 prints nothing' test ! -s "$dir/.out"
+unset WORLD_SIZE MASTER_ADDR WEIR_MPI_START_SECONDS
 # Streams that the program marks and that are not used are told of, once, unless --quiet.
 tiny="examples/mlp_parallel.weir --fusion overlapped -D rows=8"
 # shellcheck disable=SC2086

@@ -218,17 +218,20 @@ static status by_first(void *context, const void *mine, void *all, size_t size_b
               strerror(errno));
 }
 
-static void choose_ports(circle *c) {
+static status choose_ports(circle *c) {
   const char *named = getenv("WEIR_MASTER_PORT");
-  unsigned long port = named ? strtoul(named, NULL, 10) : 0;
-  if (port > 0 && port <= UINT16_MAX) {
-    c->first_port = (uint16_t)port;
-    c->n_ports = 1;
-    return;
-  }
-  uint32_t base = c->launch->port ? c->launch->port : FIRST_PORT;
+  if (named && !*named) named = NULL;
+  unsigned long port = named ? strtoul(named, NULL, 10) : c->launch->port;
+  if (port > UINT16_MAX || (named && port == 0))
+    return fail(STATUS_BAD_USAGE, "tcp: %s is %s; ports are 1 to 65535",
+                named ? "WEIR_MASTER_PORT" : "MASTER_PORT", named ? named : getenv("MASTER_PORT"));
+  uint32_t base = port ? (uint32_t)port : FIRST_PORT;
   c->first_port = (uint16_t)(base + PORTS < UINT16_MAX ? base + 1 : base - PORTS);
   c->n_ports = PORTS;
+  if (!named) return STATUS_OK;
+  c->first_port = (uint16_t)port;
+  c->n_ports = 1;
+  return STATUS_OK;
 }
 
 static status meet(circle *c, tcp_link **result) {
@@ -245,7 +248,7 @@ status tcp_rendezvous(const torch_launch *launch, tcp_link **result) {
   if (launch->size > RT_COMM_MAX_RANKS)
     return fail(STATUS_BAD_USAGE, "%u ranks are more than the %d supported", launch->size,
                 RT_COMM_MAX_RANKS);
-  choose_ports(&c);
+  TRY(choose_ports(&c));
   c.sockets = memory_alloc(&memory_default, launch->size * sizeof *c.sockets);
   if (!c.sockets) return STATUS_OUT_OF_MEMORY;
   for (uint32_t r = 0; r < launch->size; r++) c.sockets[r] = -1;
