@@ -49,7 +49,7 @@ static loc place_of(const ir_func *f, ir_name_entry e) {
   return (loc){0};
 }
 
-static bool name_is_free(ir_func *f, uint32_t name, loc at) {
+bool ir_build_name_is_free(ir_func *f, uint32_t name, loc at) {
   ir_name_entry e = ir_func_lookup(f, name);
   if (e.kind == IR_NAME_NONE) return true;
   static const char *const kinds[] = {"", "a tensor", "an extent", "a mesh"};
@@ -101,7 +101,7 @@ ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t 
                       const int64_t *devices, int64_t n_devices, loc at) {
   ir_mesh none = {0};
   int64_t total;
-  if (!name_is_free(f, name, at) || !mesh_shape(f, shape, rank, at, &total)) return none;
+  if (!ir_build_name_is_free(f, name, at) || !mesh_shape(f, shape, rank, at, &total)) return none;
   if (devices && n_devices != total) {
     diag_error(errors_of(f), at, "the mesh has %lld places but %lld devices are listed",
                (long long)total, (long long)n_devices);
@@ -168,7 +168,7 @@ void ir_require(ir_func *f, ir_constraint_kind kind, ir_scalar a, ir_scalar b, c
 ir_scalar ir_build_extent(ir_func *f, uint32_t name, loc at) {
   ir_name_entry e = ir_func_lookup(f, name);
   if (e.kind == IR_NAME_EXTENT) return (ir_scalar){e.id};
-  if (!name_is_free(f, name, at)) return (ir_scalar){0};
+  if (!ir_build_name_is_free(f, name, at)) return (ir_scalar){0};
   ir_symbol_data data = {.kind = IR_SYMBOL_EXTENT, .name = name};
   ir_scalar x = ir_scalar_symbol(&f->module->scalars, data);
   ir_func_declare(f, name, (ir_name_entry){IR_NAME_EXTENT, x.id});
@@ -228,7 +228,7 @@ static bool report_size(ir_func *f, ir_tensor t, loc at) {
 ir_tensor ir_build_input(ir_func *f, uint32_t name, ir_dtype dtype, const ir_scalar *extents,
                          uint32_t rank, loc at) {
   ir_tensor none = {0};
-  if (!name_is_free(f, name, at) || !extents_fit(f, name, extents, rank, at)) return none;
+  if (!ir_build_name_is_free(f, name, at) || !extents_fit(f, name, extents, rank, at)) return none;
   ir_scalars *s = &f->module->scalars;
   uint32_t id = f->tensors.len;
   ir_axis axes[IR_MAX_RANK];
@@ -352,7 +352,7 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
                       const ir_attr *attrs, uint32_t name, loc at) {
   const ir_op_info *info = ir_op_info_of(code);
   ir_counts before = counts_of(f);
-  if (name && !name_is_free(f, name, at)) return (ir_tensor){0};
+  if (name && !ir_build_name_is_free(f, name, at)) return (ir_tensor){0};
   if (!arity_fits(f, info, n_operands, at)) return (ir_tensor){0};
   if (!operands_present(f, info, operands, n_operands, at)) return (ir_tensor){0};
   ir_op_data op = {.code = code, .at = at, .n_operands = n_operands};
@@ -412,7 +412,7 @@ bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t 
 }
 
 bool ir_build_name(ir_func *f, ir_tensor t, uint32_t name, loc at) {
-  if (!name_is_free(f, name, at)) return false;
+  if (!ir_build_name_is_free(f, name, at)) return false;
   ir_tensor_at(f, t)->name = name;
   ir_tensor_at(f, t)->at = at;
   ir_func_declare(f, name, (ir_name_entry){IR_NAME_TENSOR, t.id});

@@ -14,6 +14,9 @@ ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
 /* The module's function of that kind and name; NULL: there is none. */
 ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name);
 
+/* Is nothing of `f` called so? If something is, that is reported. */
+bool ir_build_name_is_free(ir_func *f, uint32_t name, loc at);
+
 /* devices == NULL: 0, 1, 2, … */
 ir_mesh ir_build_mesh(ir_func *f, uint32_t name, const int64_t *shape, uint32_t rank,
                       const int64_t *devices, int64_t n_devices, loc at);

@@ -150,21 +150,8 @@ ir_tensor text_build_input(text_parser *p, const text_token *name, ir_dtype dtyp
   return t;
 }
 
-static loc place_of(const ir_func *f, ir_name_entry e) {
-  if (e.kind == IR_NAME_TENSOR) return ir_tensor_at(f, (ir_tensor){e.id})->at;
-  if (e.kind == IR_NAME_MESH) return ir_mesh_at(f, (ir_mesh){e.id})->at;
-  return (loc){0};
-}
-
 bool text_is_taken(text_parser *p, const text_token *name) {
-  ir_name_entry e = ir_func_lookup(p->f, text_intern(p, name));
-  if (e.kind == IR_NAME_NONE) return false;
-  static const char *const kinds[] = {"", "a tensor", "an extent", "a mesh"};
-  text_error(p, name, "'%.*s' is already the name of %s", text_shown(name), text_of(p, name),
-             kinds[e.kind]);
-  loc at = place_of(p->f, e);
-  if (at.known) diag_note(&p->m->errors, at, "it is defined here");
-  return true;
+  return !ir_build_name_is_free(p->f, text_intern(p, name), text_token_loc(name));
 }
 
 /* ---- definitions ---- */
@@ -319,11 +306,8 @@ static void parse_return(text_parser *p) {
       return;
     }
     ir_name_entry e = text_lookup(p, &t, "name");
-    if (e.kind == IR_NAME_TENSOR) {
+    if (text_is_kind(p, &t, e, IR_NAME_TENSOR))
       (void)ir_build_output(p->f, (ir_tensor){e.id}, text_token_loc(&t));
-    } else if (e.kind != IR_NAME_NONE) {
-      text_error(p, &t, "'%.*s' is not a tensor", text_shown(&t), text_of(p, &t));
-    }
   } while (text_accept(p, TOKEN_COMMA));
 }
 

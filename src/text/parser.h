@@ -133,6 +133,10 @@ void text_poison(text_parser *p, uint32_t name);
 void text_unknown_name(text_parser *p, const text_token *t, const char *kind);
 /* What the name means. IR_NAME_NONE: nothing, which was reported, or poison. */
 ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind);
+/* Does the entry of name `t` have this kind? If it has another one, that is reported. */
+bool text_is_kind(text_parser *p, const text_token *t, ir_name_entry e, ir_name_kind kind);
+/* Reports that the name is that of something else. */
+void text_not_this(text_parser *p, const text_token *t, ir_name_entry e, const char *wanted);
 /* " (did you mean 'x'?)" or "". */
 const char *text_did_you_mean(text_parser *p, const suggestion *s);
 

@@ -300,11 +300,8 @@ static void resolve_outputs(text_parser *p, const token_list *outputs) {
   for (uint32_t i = 0; i < outputs->len; i++) {
     const text_token *t = &outputs->data[i];
     ir_name_entry e = text_lookup(p, t, "output");
-    if (e.kind == IR_NAME_TENSOR) {
+    if (text_is_kind(p, t, e, IR_NAME_TENSOR))
       (void)ir_build_output(p->f, (ir_tensor){e.id}, text_token_loc(t));
-    } else if (e.kind != IR_NAME_NONE) {
-      text_error(p, t, "'%.*s' is not a tensor", text_shown(t), text_of(p, t));
-    }
   }
 }
 

@@ -218,7 +218,7 @@ static void parse_wait(text_parser *p, ir_block *block) {
     text_error(p, &t, "'%.*s' is a stream; wait_stream(%.*s) waits for it", text_shown(&t),
                text_of(p, &t), text_shown(&t), text_of(p, &t));
   } else if (!known && ir_func_lookup(p->f, d.name).kind != IR_NAME_NONE) {
-    text_error(p, &t, "'%.*s' is not a communication", text_shown(&t), text_of(p, &t));
+    text_not_this(p, &t, ir_func_lookup(p->f, d.name), "a communication");
   } else if (!known && p->host->loops > 0) {
     known = true; /* of the iteration before; the verifier sees whether there is one */
   } else if (!known) {

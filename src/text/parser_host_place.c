@@ -9,14 +9,9 @@ bool text_host_parse_on(text_parser *p, ir_mesh *mesh) {
   text_token t = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a mesh")) return false;
   ir_name_entry e = text_lookup(p, &t, "mesh");
-  if (e.kind == IR_NAME_MESH) {
-    *mesh = (ir_mesh){e.id};
-    return true;
-  }
-  if (e.kind != IR_NAME_NONE) {
-    text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
-  }
-  return false;
+  if (!text_is_kind(p, &t, e, IR_NAME_MESH)) return false;
+  *mesh = (ir_mesh){e.id};
+  return true;
 }
 
 /* ---- extents that are not declared yet ---- */

@@ -11,11 +11,7 @@ ir_tensor text_host_parse_tensor(text_parser *p) {
   text_token t = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a tensor")) return (ir_tensor){0};
   ir_name_entry e = text_lookup(p, &t, "tensor");
-  if (e.kind == IR_NAME_TENSOR) return (ir_tensor){e.id};
-  if (e.kind != IR_NAME_NONE) {
-    text_error(p, &t, "'%.*s' is not a tensor", text_shown(&t), text_of(p, &t));
-  }
-  return (ir_tensor){0};
+  return (ir_tensor){text_is_kind(p, &t, e, IR_NAME_TENSOR) ? e.id : 0};
 }
 
 /* ---- streams ---- */
@@ -504,11 +500,8 @@ static void parse_compute(text_parser *p, const text_token *name, ir_block *bloc
   text_advance(p);
   text_token first = p->token;
   p->operands.len = p->attrs.len = 0;
-  p->host->destination = (ir_tensor){e.kind == IR_NAME_TENSOR ? e.id : 0};
+  p->host->destination = (ir_tensor){text_is_kind(p, name, e, IR_NAME_TENSOR) ? e.id : 0};
   p->host->op = (ir_op){0};
-  if (e.kind == IR_NAME_EXTENT || e.kind == IR_NAME_MESH) {
-    text_error(p, name, "'%.*s' is not a tensor", text_shown(name), text_of(p, name));
-  }
   if (at_kernel(p)) {
     parse_kernel(p, name, block);
     return;

@@ -57,3 +57,14 @@ ir_name_entry text_lookup(text_parser *p, const text_token *t, const char *kind)
   if (e.kind == IR_NAME_NONE) text_unknown_name(p, t, kind);
   return e;
 }
+
+static const char *const kinds[] = {"nothing", "a tensor", "an integer", "a mesh"};
+
+void text_not_this(text_parser *p, const text_token *t, ir_name_entry e, const char *wanted) {
+  text_error(p, t, "'%.*s' is %s, not %s", text_shown(t), text_of(p, t), kinds[e.kind], wanted);
+}
+
+bool text_is_kind(text_parser *p, const text_token *t, ir_name_entry e, ir_name_kind kind) {
+  if (e.kind != kind && e.kind != IR_NAME_NONE) text_not_this(p, t, e, kinds[kind]);
+  return e.kind == kind;
+}

@@ -96,11 +96,7 @@ bool text_parse_mesh_and_axis(text_parser *p, ir_mesh *mesh, uint32_t *axis) {
   *mesh = (ir_mesh){e.id};
   *axis = 0;
   if (named && !text_parse_mesh_axis(p, axis)) return false;
-  if (e.kind != IR_NAME_MESH) {
-    if (e.kind == IR_NAME_NONE) return false;
-    text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
-    return false;
-  }
+  if (!text_is_kind(p, &t, e, IR_NAME_MESH)) return false;
   uint32_t rank = ir_mesh_at(p->f, *mesh)->rank;
   if (!named && rank != 1) {
     text_error(p, &t, "mesh '%.*s' has %u axes; say which one: '%.*s.x'", text_shown(&t),

@@ -219,11 +219,7 @@ static void parse_on(text_parser *p, ir_stmt *s) {
   text_token t = p->token;
   if (!text_expect(p, TOKEN_NAME, "the name of a mesh")) return;
   ir_name_entry e = text_lookup(p, &t, "mesh");
-  if (e.kind == IR_NAME_MESH) {
-    s->mesh = (ir_mesh){e.id};
-  } else if (e.kind != IR_NAME_NONE) {
-    text_error(p, &t, "'%.*s' is not a mesh", text_shown(&t), text_of(p, &t));
-  }
+  if (text_is_kind(p, &t, e, IR_NAME_MESH)) s->mesh = (ir_mesh){e.id};
 }
 
 static void dispatch(text_parser *p, ir_stmt *s) {

@@ -314,7 +314,7 @@ static void test_bad_names(void) {
   expect_refused("host f(streams : f32, x : f32) -> (x) { }", 1,
                  "'streams' is the number of worker");
   expect_refused("host f(x : f32[streams]) -> (x) { }", 1, "'streams' is the number of worker");
-  expect_refused(around("  n <- set(x)\n"), 1, "5:3: error: 'n' is not a tensor");
+  expect_refused(around("  n <- set(x)\n"), 1, "5:3: error: 'n' is an integer, not a tensor");
   expect_refused(around("  set_stream(y)\n"), 1, "'y' is a tensor, not an integer");
   expect_refused("host f(x : f32) -> (y, n) {\n  n = current_stream()\n}", 2, "unknown output 'y'");
   expect_refused("host f(x : f32) -> (x, x) { }", 1, "'x' is returned twice");

@@ -640,7 +640,7 @@ static void test_item_errors(void) {
   expect_errors("fusion f { x : f32; return x; return x }", 1, "1:31", "a fusion has one return");
   expect_errors("fusion f { x : f32; return x; y = -x }", 1, "1:31", "only a schedule may follow");
   expect_errors("fusion f { x : f32; return }", 1, "1:28", "expected the name of a tensor");
-  expect_errors("fusion f { x : f32[n]; return n }", 1, "1:31", "'n' is not a tensor");
+  expect_errors("fusion f { x : f32[n]; return n }", 1, "1:31", "'n' is an integer, not a tensor");
   expect_errors("fusion f { x : f32; return x + x }", 1, "1:30", "return takes names");
   expect_errors("fusion f { x : f23[n]; return x }", 1, "1:16",
                 "unknown dtype 'f23'; there are f64");
@@ -657,7 +657,7 @@ static void test_schedule_errors(void) {
 #define SCHEDULE(s)                                                                                \
   "fusion f { mesh d = [2]; mesh g = [2, 4]; x : f32[n, 4]; return x; schedule {\n" s "\n} }"
   expect_errors(SCHEDULE("x on e"), 1, "2:6", "unknown mesh 'e'");
-  expect_errors(SCHEDULE("x on n"), 1, "2:6", "'n' is not a mesh");
+  expect_errors(SCHEDULE("x on n"), 1, "2:6", "'n' is an integer, not a mesh");
   expect_errors(SCHEDULE("x.spilt(0, 2)"), 1, "2:3", "unknown schedule statement 'spilt' (did you");
   expect_errors(SCHEDULE("x.split(0)"), 1, "2:10", "expected ',' and a factor, found ')'");
   expect_errors(SCHEDULE("x.split(0, g)"), 1, "2:12", "mesh 'g' has 2 axes");
