@@ -107,6 +107,10 @@ bool text_host_resolve_sizes(text_parser *p, const text_token *name);
 /* `at [offsets] sliced [[dims], …]`, if it follows. Without `sliced` no operand is sliced. */
 bool text_host_parse_window(text_parser *p, ir_instr_data *d);
 
+/* ---- parser_host_slice.c ---- */
+/* select(…) or shard(…), with the word in hand and `name =` before it. */
+void text_host_parse_slice(text_parser *p, const text_token *name, ir_block *block);
+
 /* ---- parser_host_body.c: kernels ---- */
 /* kernel(…) { … } into the n tensors `to`, with the word in hand; `name` is the first destination's. */
 void text_host_parse_kernel(text_parser *p, const text_token *name, const ir_tensor *to, uint32_t n,
