@@ -1,11 +1,72 @@
-/* The second launch of bodies that fold columns: adds up the parts of the first, and computes what needs
- * them.
- *
- * A block has 32 columns; its warps share the parts of each, and the first warp folds what they found. */
+/* Columns of bodies. In the first launch each block folds those of its rows into a part. The second one adds
+ * up the parts, and computes what needs them: a block has 32 columns; its warps share the parts of each, and
+ * the first warp folds what they found. */
 #include "codegen/body_rows.h"
 
 enum { WARPS = 32, BLOCK = 32 * WARPS };
 
+/* ---- the first launch ---- */
+void cg_rows_put_accumulators(const rows_writer *x) {
+  cg_writer *w = x->w;
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    const cg_node *n = rows_node(x, i);
+    if (!rows_is_fold(x, i, true)) continue;
+    cg_line(w, "  %s c%u[%u][%u];\n#pragma unroll\n  for (int i = 0; i < %u; i++)\n",
+            cg_native(rows_part_dtype(x, i)), i, x->vectors, x->width, x->vectors);
+    cg_line(w, "#pragma unroll\n  for (int e = 0; e < %u; e++) c%u[i][e] = %s;\n", x->width, i,
+            cg_fold_start(n->fold, n->dtype));
+  }
+}
+
+/* The rows that a block has at once are folded in halves, by way of shared memory. */
+static void put_halves(const rows_writer *x, uint32_t i) {
+  cg_writer *w = x->w;
+  const cg_node *n = rows_node(x, i);
+  cg_set_int(w, "k", i);
+  cg_set_int(w, "V", x->width);
+  cg_set_int(w, "T", x->threads);
+  cg_set_int(w, "half", x->block / x->threads / 2);
+  cg_set(w, "fold", cg_fold_text(w, n, cg_text(w, "c%u[0][e]", i), "all[e][threadIdx.x]"));
+  cg_put(w, "#pragma unroll 1\n"
+            "  for (int half = $half; half > 0; half /= 2) {\n"
+            "    const int place = (int)threadIdx.x - half * $T;\n"
+            "    __syncthreads();\n"
+            "    if (place >= 0 && place < half * $T) {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) all[e][place] = c$k[0][e];\n"
+            "    }\n"
+            "    __syncthreads();\n"
+            "    if ((int)threadIdx.x < half * $T) {\n"
+            "#pragma unroll\n"
+            "      for (int e = 0; e < $V; e++) c$k[0][e] = $fold;\n"
+            "    }\n"
+            "  }\n");
+}
+
+/* Parts are [part][element of the row], a plane per fold. */
+void cg_rows_put_parts(rows_writer *x) {
+  cg_writer *w = x->w;
+  const char *n_text = cg_number_text(w, x->n);
+  for (uint32_t i = 0; i < x->b->nodes.len && x->threads < x->block; i++) {
+    if (!rows_is_fold(x, i, true)) continue;
+    cg_line(w, "  {\n  __shared__ %s all[%u][%u];\n", cg_native(rows_node(x, i)->dtype), x->width,
+            x->block / 2);
+    put_halves(x, i);
+    cg_line(w, "  }\n");
+  }
+  if (x->threads < x->block) cg_line(w, "  if (threadIdx.x >= %u) return;\n", x->threads);
+  cg_rows_put_loop(x);
+  cg_rows_put_element_loop(x);
+  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
+    if (!rows_is_fold(x, i, true)) continue;
+    uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
+    cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[(ix)blockIdx.x * %s + j + e] = c%u[i][e];\n",
+            cg_native(rows_part_dtype(x, i)), x->parts, plane, n_text, i);
+  }
+  cg_line(w, "    }\n  }\n");
+}
+
+/* ---- the second launch ---- */
 static void put_sums(const rows_writer *x) {
   cg_writer *w = x->w;
   cg_set_number(w, "n", x->n);

@@ -203,7 +203,7 @@ static void name_vectors(rows_writer *x, bool spare) {
   }
 }
 
-static void put_element_loop(const rows_writer *x) {
+void cg_rows_put_element_loop(const rows_writer *x) {
   cg_writer *w = x->w;
   cg_line(w, "#pragma unroll\n    for (int e = 0; e < %u; e++) {\n", x->width);
   if (cg_rows_is_full(x)) return;
@@ -308,7 +308,7 @@ static void put_fold_pass(rows_writer *x, uint32_t pass) {
   put_saved(x, pass);
   cg_put_tops_begin(x, pass);
   if (!x->staged) put_narrow_begin(x, pass);
-  put_element_loop(x);
+  cg_rows_put_element_loop(x);
   put_nodes(x, marks, true);
   for (uint32_t i = 0; i < x->b->nodes.len && pass == 0; i++)
     if (x->saved[i])
@@ -418,7 +418,7 @@ static void put_results(rows_writer *x) {
   name_vectors(x, true);
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
     if (x->stores[r]) cg_put_result_begin(&x->values, r, x->width);
-  put_element_loop(x);
+  cg_rows_put_element_loop(x);
   put_element_results(x, marks);
   cg_line(w, "    }\n");
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
@@ -427,67 +427,6 @@ static void put_results(rows_writer *x) {
     if (x->vector[i] && !x->spare[i]) put_vector(x, i, cg_text(w, "x%u[i]", i), 'q');
   cg_line(w, "  }\n%s", x->kept ? "" : "  }\n");
   forget_along(x);
-}
-
-/* ---- columns ---- */
-static void put_accumulators(const rows_writer *x) {
-  cg_writer *w = x->w;
-  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    const cg_node *n = rows_node(x, i);
-    if (!rows_is_fold(x, i, true)) continue;
-    cg_line(w, "  %s c%u[%u][%u];\n#pragma unroll\n  for (int i = 0; i < %u; i++)\n",
-            cg_native(rows_part_dtype(x, i)), i, x->vectors, x->width, x->vectors);
-    cg_line(w, "#pragma unroll\n  for (int e = 0; e < %u; e++) c%u[i][e] = %s;\n", x->width, i,
-            cg_fold_start(n->fold, n->dtype));
-  }
-}
-
-/* The rows that a block has at once are folded in halves, by way of shared memory. */
-static void put_halves(const rows_writer *x, uint32_t i) {
-  cg_writer *w = x->w;
-  const cg_node *n = rows_node(x, i);
-  cg_set_int(w, "k", i);
-  cg_set_int(w, "V", x->width);
-  cg_set_int(w, "T", x->threads);
-  cg_set_int(w, "half", x->block / x->threads / 2);
-  cg_set(w, "fold", cg_fold_text(w, n, cg_text(w, "c%u[0][e]", i), "all[e][threadIdx.x]"));
-  cg_put(w, "#pragma unroll 1\n"
-            "  for (int half = $half; half > 0; half /= 2) {\n"
-            "    const int place = (int)threadIdx.x - half * $T;\n"
-            "    __syncthreads();\n"
-            "    if (place >= 0 && place < half * $T) {\n"
-            "#pragma unroll\n"
-            "      for (int e = 0; e < $V; e++) all[e][place] = c$k[0][e];\n"
-            "    }\n"
-            "    __syncthreads();\n"
-            "    if ((int)threadIdx.x < half * $T) {\n"
-            "#pragma unroll\n"
-            "      for (int e = 0; e < $V; e++) c$k[0][e] = $fold;\n"
-            "    }\n"
-            "  }\n");
-}
-
-/* Parts are [part][element of the row], a plane per fold. */
-static void put_parts(rows_writer *x) {
-  cg_writer *w = x->w;
-  const char *n_text = cg_number_text(w, x->n);
-  for (uint32_t i = 0; i < x->b->nodes.len && x->threads < x->block; i++) {
-    if (!rows_is_fold(x, i, true)) continue;
-    cg_line(w, "  {\n  __shared__ %s all[%u][%u];\n", cg_native(rows_node(x, i)->dtype), x->width,
-            x->block / 2);
-    put_halves(x, i);
-    cg_line(w, "  }\n");
-  }
-  if (x->threads < x->block) cg_line(w, "  if (threadIdx.x >= %u) return;\n", x->threads);
-  cg_rows_put_loop(x);
-  put_element_loop(x);
-  for (uint32_t i = 0; i < x->b->nodes.len; i++) {
-    if (!rows_is_fold(x, i, true)) continue;
-    uint32_t plane = cg_number(w, x->part[i] * rows_plane_bytes(x));
-    cg_line(w, "      ((%s *)(p.at[%u] + n.at[%u]))[(ix)blockIdx.x * %s + j + e] = c%u[i][e];\n",
-            cg_native(rows_part_dtype(x, i)), x->parts, plane, n_text, i);
-  }
-  cg_line(w, "    }\n  }\n");
 }
 
 /* ---- the kernel ---- */
@@ -542,6 +481,34 @@ static void put_stage_begin(rows_writer *x, const char *stride) {
   }
 }
 
+/* All rows that the block has, one after the other; the columns are folded meanwhile. */
+static void put_all_rows(rows_writer *x) {
+  cg_writer *w = x->w;
+  uint32_t at_once = x->block / x->threads;
+  cg_rows_put_accumulators(x);
+  const char *stride = cg_number_text(w, x->grid * at_once);
+  if (x->staged) cg_put_stage(x);
+  if (goes_ahead(x)) {
+    cg_line(w, "  const ix length = end;\n");
+    put_walks(x, 'q');
+    put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
+    if (x->staged) put_stage_begin(x, stride);
+    else put_loads(x, NULL);
+  }
+  cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
+  if (goes_ahead(x)) {
+    const char *ahead = cg_text(w, "row + %u * %s", x->staged ? x->slots - 1 : 1, stride);
+    cg_line(w, "  const ix next = %s < rows ? %s : row;\n", ahead, ahead);
+  }
+  /* with two passes, the barriers of the other one lie between reading a part and writing it again */
+  if (x->passes == 1 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
+  put_row(x);
+  if (x->staged) cg_line(w, "  slot = slot == %u ? 0 : slot + 1;\n", x->slots - 1);
+  cg_line(w, "  }\n");
+  if (!goes_ahead(x)) cg_line(w, "  const ix length = end;\n");
+  cg_rows_put_parts(x);
+}
+
 static void put_kernel(rows_writer *x) {
   cg_writer *w = x->w;
   uint32_t at_once = x->block / x->threads;
@@ -568,28 +535,7 @@ static void put_kernel(rows_writer *x) {
     put_row(x);
     return;
   }
-  put_accumulators(x);
-  const char *stride = cg_number_text(w, x->grid * at_once);
-  if (x->staged) cg_put_stage(x);
-  if (goes_ahead(x)) {
-    cg_line(w, "  const ix length = end;\n");
-    put_walks(x, 'q');
-    put_offsets(x, at_once > 1 ? "(group < rows ? group : rows - 1)" : "group", 'q');
-    if (x->staged) put_stage_begin(x, stride);
-    else put_loads(x, NULL);
-  }
-  cg_line(w, "  for (ix row = group; row < rows; row += %s) {\n", stride);
-  if (goes_ahead(x)) {
-    const char *ahead = cg_text(w, "row + %u * %s", x->staged ? x->slots - 1 : 1, stride);
-    cg_line(w, "  const ix next = %s < rows ? %s : row;\n", ahead, ahead);
-  }
-  /* with two passes, the barriers of the other one lie between reading a part and writing it again */
-  if (x->passes == 1 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
-  put_row(x);
-  if (x->staged) cg_line(w, "  slot = slot == %u ? 0 : slot + 1;\n", x->slots - 1);
-  cg_line(w, "  }\n");
-  if (!goes_ahead(x)) cg_line(w, "  const ix length = end;\n");
-  put_parts(x);
+  put_all_rows(x);
 }
 
 static bool is_wide(const rows_writer *x) {

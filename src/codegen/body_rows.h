@@ -85,8 +85,9 @@ const char *cg_fold_text(cg_writer *w, const cg_node *n, const char *a, const ch
 static inline bool cg_rows_is_full(const rows_writer *x) {
   return x->kept && x->tile == x->n && x->n == (int64_t)x->vectors * x->threads * x->width;
 }
-/* Begins the loop over a thread's vectors, the one at element j of the row. */
+/* Begins the loop over a thread's vectors, the one at element j of the row; and that over its elements e. */
 void cg_rows_put_loop(const rows_writer *x);
+void cg_rows_put_element_loop(const rows_writer *x);
 
 /* ---- sums with a running maximum (body_tops.c) ---- */
 /* Is fold i such a sum, or the maximum of one? */
@@ -116,7 +117,11 @@ void cg_put_stage_loads(const rows_writer *x, const bool *marks);
 /* What the first pass saves: from there, or to there. */
 void cg_put_stage_saved(const rows_writer *x, bool writes);
 
-/* The launch that adds up the parts of columns, and what needs them. */
+/* ---- columns (body_columns.c) ---- */
+/* What a thread folds its columns into; after all rows, the block's part of them in scratch memory. */
+void cg_rows_put_accumulators(const rows_writer *x);
+void cg_rows_put_parts(rows_writer *x);
+/* The launch that adds up the parts, and what needs them. */
 void cg_write_rows_columns(cg_kernel *k, rows_writer *x);
 
 #endif

@@ -176,9 +176,8 @@ bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);
 bool cg_write_grouped_90(cg_kernel *k, const cg_matmul *m);
 
 /* ---- sums (reduce.c, scan.c) ---- */
-/* cg_write_reduce() that leaves alone the first `taken` bytes of the scratch memory; a multiple of
- * CG_ALIGN. */
-void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken);
+/* cg_write_reduce() with its scratch memory after the first `taken` bytes, a multiple of CG_ALIGN. */
+void cg_write_reduce_after(cg_kernel *k, const cg_reduce *r, int64_t taken);
 /* cg_write_lines() of cumsum. */
 void cg_write_scan(cg_kernel *k, const cg_lines *l);
 /* The same of many lines side by side in memory; otherwise false (scan_across.c). */

@@ -364,10 +364,10 @@ static void write_folds(cg_kernel *k, const reduce_writer *x) {
   write_launch(k, &y);
 }
 
-void cg_write_reduce_behind(cg_kernel *k, const cg_reduce *r, int64_t taken) {
+void cg_write_reduce_after(cg_kernel *k, const cg_reduce *r, int64_t taken) {
   reduce_writer x = {.r = r, .parts_at = taken};
   plan(&x);
   write_folds(k, &x);
 }
 
-void cg_write_reduce(cg_kernel *k, const cg_reduce *r) { cg_write_reduce_behind(k, r, 0); }
+void cg_write_reduce(cg_kernel *k, const cg_reduce *r) { cg_write_reduce_after(k, r, 0); }

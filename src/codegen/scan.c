@@ -232,7 +232,7 @@ static void write_parts(cg_kernel *k, const scan_writer *x, const cg_view *parts
   r.x.strides[rank + 1] = x->l->x_step;
   int64_t bytes = stride * (x->segments - 1) * (int64_t)ir_dtype_size_bytes(x->acc);
   k->scratch_bytes = (size_t)(cg_ceildiv(bytes, CG_ALIGN) * CG_ALIGN);
-  cg_write_reduce_behind(k, &r, (int64_t)k->scratch_bytes);
+  cg_write_reduce_after(k, &r, (int64_t)k->scratch_bytes);
 }
 
 void cg_write_scan(cg_kernel *k, const cg_lines *l) {

@@ -488,7 +488,7 @@ static bool clash(const issue_use *a, int64_t begin, int64_t end, bool writes) {
   return a->begin < end && begin < a->end && (a->writes || writes);
 }
 
-static void come_behind(issue_maker *k, uint32_t meeting) {
+static void come_after(issue_maker *k, uint32_t meeting) {
   for (uint32_t i = 0; i < k->before.len; i++)
     if (k->before.data[i] == meeting) return;
   vec_push(k->memory, &k->before, meeting);
@@ -505,7 +505,7 @@ static void use(issue_maker *k, uint32_t view, int64_t bytes, bool writes) {
   for (uint32_t i = 0; i < uses->len; i++) {
     issue_use u = uses->data[i];
     bool clashes = clash(&u, begin, end, writes);
-    if (clashes && u.meeting != k->meeting) come_behind(k, u.meeting);
+    if (clashes && u.meeting != k->meeting) come_after(k, u.meeting);
     bool covered = writes && begin <= u.begin && u.end <= end && u.meeting != k->meeting;
     if (!covered) uses->data[kept++] = u;
   }
@@ -520,7 +520,7 @@ static void avoid_readings(issue_maker *k, uint32_t member, uint32_t view, int64
   if (view == RT_NO_VIEW || bytes == 0) return;
   issue_range to = issue_range_of(k->plan, view, bytes);
   for (uint32_t i = 0; i < list->len; i++)
-    if (issue_ranges_meet(&list->data[i].range, &to)) come_behind(k, list->data[i].meeting);
+    if (issue_ranges_meet(&list->data[i].range, &to)) come_after(k, list->data[i].meeting);
 }
 
 static void find_before(issue_maker *k, int64_t piece) {
