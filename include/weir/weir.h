@@ -4,7 +4,10 @@
  * Conventions
  *   - Errors. Every function that can fail returns a weir_status and writes its results, which come
  *     last, only on success. After a failure weir_error() has the message; for a wrong program that
- *     is the full list of diagnostics, each with file:line:col, the source line and a caret.
+ *     is the full list of diagnostics, each with file:line:col, the source line and a caret. NULL
+ *     for what a function needs is WEIR_BAD_USAGE; one that returns no status then answers 0, false,
+ *     "" or NULL. After WEIR_OUT_OF_MEMORY in a call that changes a module, the module can only be
+ *     destroyed. No other failure changes the object that it was about, unless a comment says so.
  *   - Ownership. A function that makes an object returns it as its last result, and the caller
  *     destroys it by weir_*_destroy(), which accepts NULL. A char ** result belongs to the caller,
  *     who frees it with weir_string_free(). A const char * result belongs to the library; unless a
@@ -143,8 +146,8 @@ typedef enum weir_dtype {
   WEIR_BOOL,
 } weir_dtype;
 
-const char *weir_dtype_text(weir_dtype t); /* "bf16" */
-size_t weir_dtype_size_bytes(weir_dtype t);
+const char *weir_dtype_text(weir_dtype t);  /* "bf16"; "" if it is no dtype */
+size_t weir_dtype_size_bytes(weir_dtype t); /* of an element; 0 if it is no dtype */
 weir_dl_dtype weir_dtype_to_dl(weir_dtype t);
 /* WEIR_BAD_USAGE: Weir has no such dtype. */
 weir_status weir_dtype_from_dl(weir_dl_dtype t, weir_dtype *result);
@@ -173,7 +176,8 @@ weir_status weir_option_describe(size_t i, weir_option_info *info);
  * error. */
 weir_status weir_options_create(weir_options **result);
 void weir_options_destroy(weir_options *o);
-/* Checks the value against the option's kind. A flag takes "true" or "false". */
+/* Checks the value against the option's kind. A flag takes "true" or "false". An option that repeats gets one
+ * more value. */
 weir_status weir_options_set(weir_options *o, const char *name, const char *value);
 /* The value as text, valid until the options change. Of an option that repeats, the k-th value, *value NULL
  * past the last; for others k is 0. */
@@ -272,7 +276,8 @@ void weir_module_destroy(weir_module *m);
 weir_status weir_module_print(const weir_module *m, char **text);
 /* How many fusions and host programs it has. */
 size_t weir_module_count(const weir_module *m);
-/* One of them by position, or by name; name NULL: the first one. */
+/* One of them by position, or by name; name NULL: the first one. Of a fusion and a host program with one name
+ * it finds the host program. WEIR_BAD_USAGE: there is none. */
 weir_status weir_module_at(weir_module *m, size_t i, weir_fusion **result);
 weir_status weir_module_find(weir_module *m, const char *name, weir_fusion **result);
 
@@ -292,7 +297,8 @@ typedef struct weir_pass_args {
 } weir_pass_args;
 /* Runs passes over every fusion, and passes for host programs over every host program, and verifies after
  * each. The host program of a fusion that is lowered comes after it in the module. `log` may be NULL; *log
- * receives what print_after and time printed, also if a pass failed: set it to NULL before. */
+ * receives what print_after and time printed, also if a pass failed: set it to NULL before. After a
+ * failure the module may hold what earlier passes left. */
 weir_status weir_module_run_passes(weir_module *m, const weir_pass_args *args, char **log);
 
 /* The lines of `weir list`. kind: "ops", "passes", "devices", "comms", "machines", "options". */
@@ -323,7 +329,8 @@ typedef struct weir_mesh {
   uint32_t id;
 } weir_mesh;
 
-/* One argument of an operation. Make them with the weir_arg_* functions below. */
+/* One argument of an operation. Make them with the weir_arg_* functions below; what they point to is needed
+ * until the call of weir_fusion_op(). */
 typedef enum weir_arg_kind {
   WEIR_ARG_TENSOR,
   WEIR_ARG_INT,
@@ -370,7 +377,7 @@ weir_status weir_fusion_op_results(weir_fusion *f, const char *const *names, siz
                                    weir_tensor *results);
 /* Makes a tensor the next output. */
 weir_status weir_fusion_return(weir_fusion *f, weir_tensor t);
-/* The tensor, or mesh, called `name`. */
+/* The tensor, or mesh, called `name`; WEIR_BAD_USAGE: there is none. */
 weir_status weir_fusion_tensor(weir_fusion *f, const char *name, weir_tensor *result);
 weir_status weir_fusion_find_mesh(weir_fusion *f, const char *name, weir_mesh *result);
 
@@ -378,25 +385,34 @@ weir_status weir_fusion_find_mesh(weir_fusion *f, const char *name, weir_mesh *r
  * One function per schedule statement (docs/schedule.md). `axis` is a position in the tensor's loop domain
  * as the statements before have made it; negative: counted from the end. A factor is text: "3", "d",
  * "g.x", "n / 2". */
+/* The tensor is on the devices of the mesh. */
 weir_status weir_schedule_on(weir_fusion *f, weir_tensor t, weir_mesh mesh);
+/* One axis of n positions becomes two: [ceildiv(n, factor), factor], or [factor, ceildiv(n, factor)], or
+ * chunks of these lengths. */
 weir_status weir_schedule_split(weir_fusion *f, weir_tensor t, int64_t axis, const char *factor);
 weir_status weir_schedule_outer_split(weir_fusion *f, weir_tensor t, int64_t axis,
                                       const char *factor);
 weir_status weir_schedule_chunk_split(weir_fusion *f, weir_tensor t, int64_t axis,
                                       const int64_t *lengths, size_t n);
+/* The axis and the next one become one. */
 weir_status weir_schedule_merge(weir_fusion *f, weir_tensor t, int64_t axis);
+/* Axis from[i] goes to position to[i]; the others keep their order. */
 weir_status weir_schedule_reorder(weir_fusion *f, weir_tensor t, const int64_t *from,
                                   const int64_t *to, size_t n);
+/* The device with coordinate c along `mesh_axis` ("mesh.x") sees position p of n at (p + c) mod n. */
 weir_status weir_schedule_swizzle(weir_fusion *f, weir_tensor t, int64_t axis,
                                   const char *mesh_axis);
+/* A new tensor called `name` reduces these axes; `t` reduces the rest of it. */
 weir_status weir_schedule_rfactor(weir_fusion *f, weir_tensor t, const int64_t *axes, size_t n,
                                   const char *name, weir_tensor *result);
 /* `t[axis] = mark`: "stream", "stream.ring", "serial", "mesh.x", … */
 weir_status weir_schedule_mark(weir_fusion *f, weir_tensor t, int64_t axis, const char *mark);
 /* memory: "global" or "symmetric". */
 weir_status weir_schedule_memory(weir_fusion *f, weir_tensor t, const char *memory);
+/* The order of its dimensions in memory, the outermost first: as listed, or that of the loop domain. */
 weir_status weir_schedule_allocate(weir_fusion *f, weir_tensor t, const int64_t *order, size_t n);
 weir_status weir_schedule_allocate_as_loop(weir_fusion *f, weir_tensor t);
+/* Which axes are dense with the next one in memory. */
 weir_status weir_schedule_contiguity(weir_fusion *f, weir_tensor t, const bool *dense, size_t n);
 
 /* ---- asking a fusion ---- */
@@ -420,8 +436,10 @@ weir_status weir_tensor_extents(const weir_fusion *f, weir_tensor t, int64_t *ex
 /* 1 + the largest device id in any mesh; 1 without a mesh. */
 int64_t weir_fusion_devices(const weir_fusion *f);
 
-/* ---- shapes ---- */
-typedef struct weir_shapes weir_shapes; /* values of a fusion's symbolic extents */
+/* ---- shapes ----
+ * Values of a fusion's symbolic extents, by which functions below know the shapes of inputs. They use the
+ * fusion: destroy them before its module. A program takes those of the fusion that it was compiled from. */
+typedef struct weir_shapes weir_shapes;
 
 weir_status weir_shapes_create(weir_fusion *f, weir_shapes **result);
 void weir_shapes_destroy(weir_shapes *s);
@@ -762,6 +780,7 @@ weir_status weir_check(const weir_program *p, const weir_run_args *args, double 
 /* ---- arrays: memory owned by the library, for callers without arrays of their own ---- */
 typedef struct weir_array weir_array;
 
+/* A dense array of zeros. */
 weir_status weir_array_create(weir_dtype dtype, const int64_t *extents, size_t rank,
                               const weir_allocator *memory, weir_array **result);
 void weir_array_destroy(weir_array *a);
@@ -807,6 +826,7 @@ typedef struct weir_comparison {
  * must be equal. NaN equals NaN, infinities equal themselves. */
 weir_status weir_array_compare(const weir_array *value, const weir_array *reference,
                                weir_dtype least, weir_comparison *result);
+/* The least precise dtype of the tensors that `t` is computed from, its own included. */
 weir_status weir_fusion_least_dtype(const weir_fusion *f, weir_tensor t, weir_dtype *result);
 
 #ifdef __GNUC__
