@@ -116,17 +116,17 @@ bool join_all_apart(const join_block *b, uint32_t of, uint32_t g) {
 
 /* Operands and results at most; those inside the kernel are counted, too. */
 static bool is_small(const join_block *b, uint32_t g, uint32_t other) {
-  uint32_t nodes = 0, params = 0, results = 0;
+  uint32_t nodes = 0, operands = 0, results = 0;
   for (int side = 0; side < 2; side++) {
     uint32_t n = b->groups[side ? other : g].first;
     for (; n != JOIN_NONE; n = b->nodes[n].next) {
       const ir_instr_data *d = join_instr(b, b->nodes[n].at);
       nodes++;
-      params += op_at(b, b->nodes[n].at)->n_operands;
+      operands += op_at(b, b->nodes[n].at)->n_operands;
       results += d->kind != IR_VIEW && !join_is_private(b->facts, d->tensor);
     }
   }
-  return nodes <= JOIN_MAX_NODES && params <= 2 * JOIN_MAX_PARAMS && results <= JOIN_MAX_RESULTS;
+  return nodes <= JOIN_MAX_NODES && operands <= JOIN_MAX_OPERANDS && results <= JOIN_MAX_RESULTS;
 }
 
 /* Both lists in program order. */

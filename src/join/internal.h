@@ -105,7 +105,7 @@ typedef struct join_block {
 const join_numbers *join_readers(const join_block *b, ir_tensor root);
 void join_add_reader(join_block *b, ir_tensor root, uint32_t at);
 
-enum { JOIN_MAX_NODES = 64, JOIN_MAX_PARAMS = 24, JOIN_MAX_RESULTS = 8 };
+enum { JOIN_MAX_NODES = 64, JOIN_MAX_OPERANDS = 48, JOIN_MAX_RESULTS = 8 };
 
 /* Groups the operations of a block. */
 void join_find_groups(join_block *b);
