@@ -4,7 +4,7 @@
 #include "check/internal.h"
 
 /* ---- regions ---- */
-static uint32_t new_region(check_analysis *c, int64_t begin) {
+uint32_t check_new_region(check_analysis *c, int64_t begin) {
   check_region *r = &c->regions[c->n_regions];
   r->begin = begin;
   table_init(&r->index, c->scratch);
@@ -40,7 +40,7 @@ static void find_pool_regions(check_analysis *c) {
   uint32_t n = sort_pool(c, list), region = 0;
   int64_t end = INT64_MIN;
   for (uint32_t k = 0; k < n; k++) {
-    if (k == 0 || list[k].begin >= end) region = new_region(c, list[k].begin);
+    if (k == 0 || list[k].begin >= end) region = check_new_region(c, list[k].begin);
     if (list[k].end > end) end = list[k].end;
     c->region_of[list[k].buffer] = region;
     c->object_of[list[k].buffer] = list[k].buffer;
@@ -58,7 +58,7 @@ static void find_caller_regions(check_analysis *c) {
     uint32_t object = map_get(&slots, key, CHECK_NONE);
     if (object == CHECK_NONE) {
       map_put(&slots, key, object = b);
-      c->region_of[b] = new_region(c, buffer->offset_bytes);
+      c->region_of[b] = check_new_region(c, buffer->offset_bytes);
     }
     check_region *r = &c->regions[c->region_of[object]];
     if (buffer->offset_bytes < r->begin) r->begin = buffer->offset_bytes;
@@ -153,13 +153,13 @@ static void report_bounds(check_analysis *c, uint32_t view) {
   }
 }
 
-static int64_t address(const check_analysis *c, uint32_t view) {
+int64_t check_address(const check_analysis *c, uint32_t view) {
   const rt_view *v = check_view(c, view);
   return c->plan->buffers[v->buffer].offset_bytes + v->offset_bytes -
          check_region_of(c, view)->begin;
 }
 
-/* Ranges of all views, and the strides their regions see. */
+/* Ranges of all views in their buffers, and the strides their regions see. */
 static void measure_views(check_analysis *c) {
   for (uint32_t v = 0; v < c->plan->n_views; v++) {
     check_footprint *f = &c->footprints[v];
@@ -170,13 +170,22 @@ static void measure_views(check_analysis *c) {
       f->used = false;
       continue;
     }
+    f->begin = begin;
+    f->end = end;
     check_region *r = check_region_of(c, v);
-    int64_t base = address(c, v) - check_view(c, v)->offset_bytes;
-    f->begin = base + begin;
-    f->end = base + end;
-    if (begin == end || !r->written) continue;
-    check_strided s = check_view_strided(check_view(c, v), address(c, v));
+    if (f->begin == f->end || !r->written) continue;
+    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
     check_strides_add(&r->strides, c->scratch, &s);
+  }
+}
+
+static void place_views(check_analysis *c) {
+  for (uint32_t v = 0; v < c->plan->n_views; v++) {
+    check_footprint *f = &c->footprints[v];
+    if (!f->used) continue;
+    int64_t base = check_address(c, v) - check_view(c, v)->offset_bytes;
+    f->begin += base;
+    f->end += base;
   }
 }
 
@@ -212,7 +221,7 @@ static void split_views(check_analysis *c) {
     check_footprint *f = &c->footprints[v];
     check_region *r = f->used ? check_region_of(c, v) : NULL;
     if (!f->used || f->begin == f->end || !r->written) continue;
-    check_strided s = check_view_strided(check_view(c, v), address(c, v));
+    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
     uint32_t limit = c->options.max_boxes < c->boxes_left ? c->options.max_boxes : c->boxes_left;
     boxes.len = 0;
     f->exact = check_grid_split(&r->grid, &s, limit, c->scratch, &boxes);
@@ -274,7 +283,7 @@ static void build_covers(check_analysis *c) {
 
 void check_collect(check_analysis *c) {
   const rt_plan *plan = c->plan;
-  c->regions = ARENA_ARRAY(c->scratch, plan->n_buffers, check_region);
+  c->regions = ARENA_ARRAY(c->scratch, 2 * (size_t)plan->n_buffers, check_region);
   c->region_of = ARENA_ARRAY(c->scratch, plan->n_buffers, uint32_t);
   c->object_of = ARENA_ARRAY(c->scratch, plan->n_buffers, uint32_t);
   c->footprints = ARENA_ARRAY(c->scratch, plan->n_views, check_footprint);
@@ -285,6 +294,8 @@ void check_collect(check_analysis *c) {
   measure_views(c);
   for (uint32_t k = 0; k < c->n_regions; k++)
     c->regions[k].grid = check_grid_choose(&c->regions[k].strides);
+  check_reuse_part(c);
+  place_views(c);
   split_views(c);
   for (uint32_t k = 0; k < c->n_regions; k++) {
     check_region *r = &c->regions[k];

@@ -1,7 +1,7 @@
 /* The checker's front: options, memory, and the steps in order. */
 #include "check/internal.h"
 
-enum { DEFAULT_FINDINGS = 100, DEFAULT_BOXES = 4096, ALL_BOXES = 1 << 22 };
+enum { DEFAULT_FINDINGS = 100, DEFAULT_BOXES = 4096, DEFAULT_WALKED = 64, ALL_BOXES = 1 << 22 };
 
 typedef struct check_call {
   check_analysis c;
@@ -25,6 +25,7 @@ static check_options complete(const check_options *given) {
   if (!o.memory) o.memory = &memory_default;
   if (!o.max_findings) o.max_findings = DEFAULT_FINDINGS;
   if (!o.max_boxes) o.max_boxes = DEFAULT_BOXES;
+  if (!o.max_walked) o.max_walked = DEFAULT_WALKED;
   if (!o.max_wait_steps) o.max_wait_steps = UINT64_C(1) << 31;
   return o;
 }

@@ -78,6 +78,8 @@ typedef struct check_options {
   const allocator *memory; /* NULL: malloc */
   uint32_t max_findings;   /* kept; the rest are counted. 0: 100 */
   uint32_t max_boxes;      /* per view before bytes are compared conservatively. 0: 4096 */
+  uint32_t
+      max_walked; /* per view before buffers that share memory are looked at one by one. 0: 64 */
   uint64_t max_wait_steps; /* spent on judging waits. 0: 2^31 */
   bool no_waits;           /* leave waits unexamined */
   /* The plan represents all ranks, which are alike: every member of a collective may be its root. What a root

@@ -183,7 +183,7 @@ static bool has_unit(const check_grid *g, int64_t stride) {
   return false;
 }
 
-static bool within(const check_grid *g, const check_strided *s, int64_t limit) {
+bool check_grid_fits(const check_grid *g, const check_strided *s, int64_t limit) {
   int64_t steps = 1;
   for (uint32_t d = 0; d < s->n; d++)
     if (!has_unit(g, s->dims[d].stride) &&
@@ -198,7 +198,7 @@ bool check_grid_split(const check_grid *g, const check_strided *s, uint32_t limi
   check_strided hull = check_range_strided(s->at, s->at + 1);
   for (uint32_t d = 0; d < s->n; d++)
     hull.dims[0].extent += s->dims[d].stride * (s->dims[d].extent - 1);
-  bool exact = within(g, s, limit);
+  bool exact = check_grid_fits(g, s, limit);
   int64_t extent[CHECK_MAX_LEVELS];
   for (uint32_t l = 0; l < CHECK_MAX_LEVELS; l++) extent[l] = 1;
   split_dim(&sp, exact ? s : &hull, 0, s->at, extent);

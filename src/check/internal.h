@@ -5,6 +5,7 @@
  *   grid     a region's mixed-radix coordinates, in which slices are boxes (grid.c)
  *   tree     the last access to each box, per line (tree.c)
  *   cover    which boxes of a buffer are written (cover.c)
+ *   reuse    pool buffers of unrelated shapes that share memory, one after the other (reuse.c)
  *   order    one walk over the plan with vector clocks: findings, and what must stay ordered (order.c)
  *   waits    which waits that order needs (waits.c)
  *
@@ -56,6 +57,8 @@ typedef VEC(check_stride) check_strides;
 void check_strides_add(check_strides *list, arena *memory, const check_strided *s);
 check_grid check_grid_choose(check_strides *list);
 
+/* Are at most `limit` steps walked along dimensions of `s` whose strides are no units? */
+bool check_grid_fits(const check_grid *g, const check_strided *s, int64_t limit);
 /* Appends the boxes of `s` to `out`. If that takes more than `limit` pieces, those of the whole range
  * from its first to its last byte, and false. */
 bool check_grid_split(const check_grid *g, const check_strided *s, uint32_t limit, arena *memory,
@@ -114,6 +117,7 @@ typedef struct check_search {
 
 void check_tree_build(check_tree *t, arena *memory, uint32_t levels, const int64_t *boxes,
                       uint32_t n);
+/* Of several accesses of a stream to a box the last one counts, in whatever order they are inserted. */
 void check_tree_insert(check_tree *t, uint32_t box, uint32_t stream, uint32_t access, bool write);
 /* Accesses whose box meets `box`: all of them for a write, writes only for a read. */
 void check_tree_search(const check_tree *t, const int64_t *box, bool write, check_search *s);
@@ -152,11 +156,14 @@ typedef struct check_region {
   check_tree tree; /* of a written region */
 } check_region;
 
+/* ---- reuse.c ---- */
+typedef struct check_reuse check_reuse;
+
 typedef struct check_footprint {
   bool used; /* by any task */
   bool exact;
   uint32_t first, n;  /* in `pieces`; n is 0 where it is empty or out of bounds */
-  int64_t begin, end; /* in the region */
+  int64_t begin, end; /* in the buffer until regions are known, then in the region */
 } check_footprint;
 
 typedef struct check_access {
@@ -187,6 +194,7 @@ typedef struct check_analysis {
 
   check_region *regions;
   uint32_t n_regions;
+  check_reuse *reuse;  /* NULL: no region was parted */
   uint32_t *region_of; /* by buffer */
   uint32_t *object_of; /* by buffer: the buffer through which its bytes count as written */
 
@@ -217,6 +225,23 @@ NODISCARD status check_prune_looped(rt_plan *plan, bool any_root, const allocato
  * `examined` is the plan, with the buffers that its views are in. */
 NODISCARD status check_shorten(const rt_plan *plan, const rt_plan *examined,
                                const allocator *memory, rt_plan **shortened, const uint32_t **from);
+
+/* ---- access.c ---- */
+/* A region without buffers yet, from address `begin` on. */
+uint32_t check_new_region(check_analysis *c, int64_t begin);
+/* Where the view begins in its region. */
+int64_t check_address(const check_analysis *c, uint32_t view);
+
+/* ---- reuse.c ---- */
+/* Gives each buffer of a region a region of its own, where they have no grid in common. Then grids are chosen, and
+ * ranges of views are in their buffers. */
+void check_reuse_part(check_analysis *c);
+/* The walk reaches the instruction: buffers that were freed before it are what later ones must be ordered after. */
+void check_reuse_reach(check_analysis *c, uint32_t instr);
+/* What the access to memory that other buffers had before must be ordered after; to be called before
+ * check_reuse_note(), which says that it has happened. */
+void check_reuse_search(const check_analysis *c, const check_access *a, check_search *s);
+void check_reuse_note(check_analysis *c, uint32_t access);
 
 /* Fills the steps and what belongs to them. UNAVAILABLE: too many communications at once. */
 NODISCARD status check_steps(check_analysis *c);

@@ -59,7 +59,8 @@ static void set_other(const check_analysis *c, check_finding *f, uint32_t access
   f->a = a->instr;
   f->view_a = a->view;
   f->other = check_view(c, a->view)->buffer;
-  f->may = !c->footprints[f->view_a].exact || !c->footprints[f->view_b].exact;
+  bool parted = check_region_of(c, f->view_a) != check_region_of(c, f->view_b);
+  f->may = parted || !c->footprints[f->view_a].exact || !c->footprints[f->view_b].exact;
   if (check_footprints_meet(c, f->view_a, f->view_b, &begin, &end)) set_range(c, f, begin, end);
 }
 
@@ -192,6 +193,7 @@ static void search_conflicts(walk *w, uint32_t access) {
   w->search.access = access;
   for (uint32_t p = f->first; p < f->first + f->n; p++)
     check_tree_search(&r->tree, check_piece(c, r, p), a->write, &w->search);
+  check_reuse_search(c, a, &w->search);
 }
 
 /* What the search found must be in the clock; either way it need not be looked at again for this
@@ -238,6 +240,7 @@ static void take_effect(walk *w, uint32_t access) {
     check_tree_insert(&r->tree, c->pieces.data[p], a->line, access, a->write);
     if (cover && written && f->exact) check_cover_add(cover, c->scratch, check_piece(c, r, p));
   }
+  check_reuse_note(c, access);
   w->last[a->line] = access + 1;
 }
 
@@ -254,6 +257,7 @@ static void visit_accesses(walk *w, uint32_t step) {
   const check_step *s = &c->steps.data[step];
   uint32_t stream = s->line;
   bool launch = s->other == s->line;
+  check_reuse_reach(c, s->instr);
   w->search.stream = stream;
   w->search.known = row(w, w->known, stream);
   for (uint32_t k = from; k < to; k++) {

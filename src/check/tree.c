@@ -114,7 +114,7 @@ void check_tree_build(check_tree *t, arena *memory, uint32_t levels, const int64
 static void put(arena *memory, check_slots *slots, check_slot slot) {
   for (uint32_t k = 0; k < slots->len; k++)
     if (slots->data[k].stream == slot.stream) {
-      slots->data[k].last = slot.last;
+      if (slots->data[k].last < slot.last) slots->data[k].last = slot.last;
       return;
     }
   vec_push(memory, slots, slot);
