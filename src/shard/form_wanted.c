@@ -310,6 +310,18 @@ static bool goes_with_index(const form *m) {
   return form_has_ranges(&src, t) && src.mesh_axis == m->mesh_axis && IR_SAME(src.mesh, m->mesh);
 }
 
+/* What would be brought to all devices: as much of the index, and of what is scattered, as is cut. */
+static ir_scalar scattered_bytes(const form *m) {
+  ir_scalar n = ir_scalar_const(&m->f->module->scalars, 0);
+  for (uint32_t k = 1; k < 3; k++) {
+    ir_tensor t = m->op.operands[k];
+    int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, t)->dtype);
+    if (!shard_is_cut(m->f, t, 1u << m->mesh_axis)) continue;
+    n = ir_scalar_add(&m->f->module->scalars, n, bytes_of(m->ctx, t, m->mesh_axis, size));
+  }
+  return n;
+}
+
 /* What is scattered lies on different devices: each adds up its own, and the results are reduced, if that is less than
  * what is scattered. */
 static bool wants_added(form *m, uint32_t rank) {
@@ -318,7 +330,7 @@ static bool wants_added(form *m, uint32_t rank) {
   int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.result)->dtype), a, b;
   bool scattered = shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis);
   ir_scalar results = bytes_of(m->ctx, m->op.result, m->mesh_axis, scattered ? size : 2 * size);
-  ir_scalar moved = bytes_of(m->ctx, m->op.operands[1], m->mesh_axis, size + 8);
+  ir_scalar moved = scattered_bytes(m);
   bool known =
       ir_module_expects(m->f->module, results, &a) && ir_module_expects(m->f->module, moved, &b);
   return known ? a < b : ir_scalar_le(&m->f->module->scalars, moved, results) != IR_TRUE;
