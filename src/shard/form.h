@@ -3,8 +3,8 @@
  *
  *     y = softmax(x[n, v mesh.x])    =>    y$1 = amax(x, dims=[1]);  …  y = y$4 / y$6
  *
- * form_wanted.c decides which operations are rewritten, forms.c puts the new ones in their place, and the
- * other files write them. Inside of a form nothing is scheduled: propagation places the new tensors afterwards. */
+ * form_wanted.c asks which operations are rewritten, forms.c puts the new ones in their place, and the other files say
+ * when a form is wanted, and write it. Inside of a form nothing is scheduled: propagation places the new tensors afterwards. */
 #ifndef WEIR_SHARD_FORM_H
 #define WEIR_SHARD_FORM_H
 
@@ -89,12 +89,42 @@ static inline const ir_op_data *form_maker(const ir_func *f, ir_tensor t) {
 }
 
 /* ---- form_wanted.c ---- */
+/* Is the operation cheaper in its form? */
+bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result);
+/* What it asks for each family, of an operand with that many dimensions; sets what the form says. */
+bool form_wants_reduction(form *m, uint32_t rank);
+bool form_wants_rows(form *m, uint32_t rank);
+bool form_wants_lookup(form *m, uint32_t rank);
+bool form_wants_groups(form *m, uint32_t rank);
+bool form_wants_scatter(form *m, uint32_t rank);
+bool form_wants_cumsum(form *m, uint32_t rank);
+bool form_wants_range(form *m, uint32_t rank);
+bool form_wants_topk(form *m, uint32_t rank);
+bool form_wants_step(form *m, uint32_t rank);
+bool form_wants_shift(form *m, uint32_t rank);
+bool form_wants_attention(form *m, uint32_t rank);
+bool form_wants_attention_backward(form *m, uint32_t rank);
+
+/* ---- form_pieces.c ---- */
+/* Mesh axes along which dimension `dim` is cut into pieces that can be reduced in parts. */
+uint32_t form_cuts_of(const ir_func *f, ir_tensor t, uint32_t dim);
+/* Are operand and result cut along the dimension, and one mesh axis? */
+bool form_both_cut(const ir_func *f, const ir_op_data *op, uint32_t dim);
+/* Is what a row moves without the form more than `steps` partial results, each sent twice, in bytes? An extent that is
+ * not expected counts as long. */
+bool form_pays(const form *m, int64_t steps);
 /* Is `t` cut along `dim` by one mesh axis into ranges of equal length, provably? */
 bool form_has_pieces(form *m, ir_tensor t);
 /* The same, but the last ranges may be shorter, or empty. */
 bool form_has_ranges(form *m, ir_tensor t);
-/* Is the operation cheaper in its form? */
-bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result);
+/* The same along the dimension that the attribute `dim` says, which the form works along. */
+bool form_begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form *));
+/* A dimension that is counted from the end if it is negative. */
+uint32_t form_position(int64_t dim, uint32_t rank);
+/* Bytes of `t` on all devices along the mesh axis together, if an element has `element`. */
+ir_scalar form_bytes(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t element);
+/* What an allreduce sends of each element of sums. */
+int64_t form_summed_size(ir_dtype dtype);
 
 /* ---- form_build.c: operations without a name, at the place of the one that is rewritten ---- */
 ir_tensor form_op(form *m, ir_opcode code, const ir_tensor *operands, uint32_t n,

@@ -1,6 +1,7 @@
 /* Attention where keys and values lie on different devices, or have fewer heads than there are devices. */
 #include "ir/build.h"
 #include "shard/form.h"
+#include "shard/internal.h"
 
 static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_int(n)); }
 
@@ -120,4 +121,58 @@ void form_attention(form *m) {
   m->results[0] = form_cast(m, y, ir_tensor_at(m->f, m->op.result)->dtype);
   if (m->op.n_more == 0) return;
   m->results[1] = form_binary(m, IR_OP_ADD, top, form_unary(m, IR_OP_LOG, sum));
+}
+
+/* ---- which are wanted ---- */
+static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
+  ir_axis dims[IR_MAX_RANK];
+  (void)ir_tensor_dims(m->f, t, dims);
+  return ir_scalar_is_const(&m->f->module->scalars, ir_axis_size(m->f, dims[dim]), n);
+}
+
+/* Heads of q are cut into more pieces than k has heads, and each piece reads one of them. */
+static bool wants_heads(form *m, uint32_t rank, void (*write)(form *)) {
+  const ir_op_data *op = &m->op;
+  int64_t heads, pieces;
+  m->dim = rank - 3;
+  m->dims = 1u << m->dim;
+  m->write = write;
+  if (!form_has_pieces(m, op->operands[0]) || !form_both_cut(m->f, op, m->dim)) return false;
+  if (shard_is_cut(m->f, op->operands[1], 1u << m->mesh_axis)) return false;
+  if (shard_is_cut(m->f, op->operands[2], 1u << m->mesh_axis)) return false;
+  if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
+  if (!const_dim(m, op->operands[2], m->dim, &heads) || heads != m->heads) return false;
+  if (!ir_scalar_is_const(&m->f->module->scalars, m->piece, &pieces) || pieces < 1) return false;
+  return m->heads < m->pieces && m->pieces % m->heads == 0;
+}
+
+/* Keys and values are cut along their positions; of few queries, results are fewer bytes than these. */
+static bool wants_positions(form *m, uint32_t rank) {
+  const ir_op_data *op = &m->op;
+  int64_t queries, keys, wide = (int64_t)ir_dtype_size_bytes(m->wide);
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, op->operands[1])->dtype);
+  form values = *m;
+  m->dim = values.dim = rank - 2;
+  m->dims = 1u << m->dim;
+  m->write = form_attention;
+  if (ir_op_attr(op, "causal")->i || !form_has_pieces(m, op->operands[1])) return false;
+  if (!form_has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
+  if (shard_is_cut(m->f, op->operands[0], 1u << m->mesh_axis)) return false;
+  if (!const_dim(m, op->operands[0], m->dim, &queries)) return false;
+  if (!const_dim(m, op->operands[1], m->dim, &keys)) return false;
+  return 2 * queries * wide < keys * size;
+}
+
+static bool has_heads(const form *m, uint32_t rank) {
+  ir_axis dims[IR_MAX_RANK];
+  return rank >= 3 && rank == ir_tensor_dims(m->f, m->op.operands[1], dims) &&
+         rank == ir_tensor_dims(m->f, m->op.operands[2], dims);
+}
+
+bool form_wants_attention(form *m, uint32_t rank) {
+  return has_heads(m, rank) && (wants_heads(m, rank, form_heads) || wants_positions(m, rank));
+}
+
+bool form_wants_attention_backward(form *m, uint32_t rank) {
+  return rank < IR_MAX_RANK && has_heads(m, rank) && wants_heads(m, rank, form_heads_backward);
 }

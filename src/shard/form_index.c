@@ -8,6 +8,7 @@
  * ever. */
 #include "ir/build.h"
 #include "shard/form.h"
+#include "shard/internal.h"
 
 ir_scalar form_sized(const form *m, ir_tensor t, uint32_t dim) {
   ir_axis dims[IR_MAX_RANK];
@@ -243,4 +244,141 @@ void form_cumsum(form *m) {
   before = form_keep(m, before, 2u << m->dim, rank + 1);
   ir_tensor y = form_binary(m, IR_OP_ADD, running(m, x, m->dim + 1), before);
   m->results[0] = form_cast(m, form_in_axis(m, y, rank, m->length), dtype);
+}
+
+/* ---- which are wanted ---- */
+/* The only operation that reads `t`; none where it is an output. */
+static const ir_op_data *only_reader(const ir_func *f, ir_tensor t) {
+  const ir_op_data *found = NULL;
+  for (uint32_t i = 0; i < f->outputs.len; i++)
+    if (IR_SAME(f->outputs.data[i], t)) return NULL;
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+      if (!IR_SAME(op->operands[k], t)) continue;
+      if (found) return NULL;
+      found = op;
+    }
+  }
+  return found;
+}
+
+/* Lowering lets partial results go through operations that are linear in them (host/sums.c): the last of these
+ * is what is reduced, if it is less. */
+static ir_scalar reduced_bytes(form *m, int64_t element) {
+  ir_scalar least = form_bytes(m->ctx, m->op.result, m->mesh_axis, element);
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  for (ir_tensor t = m->op.result; ir_dtype_is_float(dtype) && dtype != IR_F16;) {
+    const ir_op_data *reader = only_reader(m->f, t);
+    if (!reader || !ir_op_is_linear(reader, !IR_SAME(reader->operands[0], t))) break;
+    t = reader->result;
+    if (ir_tensor_at(m->f, t)->dtype != dtype || shard_is_cut(m->f, t, 1u << m->mesh_axis)) break;
+    ir_scalar bytes = form_bytes(m->ctx, t, m->mesh_axis, element);
+    int64_t a, b;
+    bool known =
+        ir_module_expects(m->f->module, bytes, &a) && ir_module_expects(m->f->module, least, &b);
+    if (known && a < b) least = bytes;
+  }
+  return least;
+}
+
+/* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
+ * provably no less than the table. */
+static bool moves_less(form *m, ir_tensor looked_up) {
+  shard_placement p;
+  shard_placement_of(m->f, m->op.result, &p);
+  ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
+  int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
+  int64_t sent = form_summed_size(dtype);
+  bool scattered = m->mesh_axis < p.rank && p.axes[m->mesh_axis].kind == SHARD_SHARDED;
+  ir_scalar whole = form_bytes(m->ctx, looked_up, m->mesh_axis, size);
+  ir_scalar results =
+      scattered ? form_bytes(m->ctx, m->op.result, m->mesh_axis, sent) : reduced_bytes(m, 2 * sent);
+  int64_t a, b;
+  bool known =
+      ir_module_expects(m->f->module, whole, &a) && ir_module_expects(m->f->module, results, &b);
+  return known ? a > b : ir_scalar_le(&m->f->module->scalars, whole, results) != IR_TRUE;
+}
+
+bool form_wants_lookup(form *m, uint32_t rank) {
+  ir_tensor x = m->op.operands[0];
+  return form_begin_pieces(m, x, rank, form_lookup) && moves_less(m, x);
+}
+
+/* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
+static bool reduces_plainly(const ir_func *f, ir_tensor t) {
+  const ir_tensor_data *x = ir_tensor_at(f, t);
+  ir_axes loop = x->now.loop, logical = x->defined.logical;
+  ir_axis last = loop.len ? loop.data[loop.len - 1] : (ir_axis){0};
+  return loop.len && ir_axis_at(f, last)->kind == IR_AXIS_REDUCTION &&
+         ir_axis_at(f, last)->mark.kind == IR_MARK_NONE &&
+         IR_SAME(last, logical.data[logical.len - 1]);
+}
+
+/* Weights of groups are cut along the groups, without batches. */
+bool form_wants_groups(form *m, uint32_t rank) {
+  if (!reduces_plainly(m->f, m->op.result)) return false;
+  ir_axis dims[IR_MAX_RANK];
+  ir_tensor weight = m->op.operands[1];
+  m->write = form_groups;
+  m->dims = 1;
+  bool plain = rank == 2 && ir_tensor_dims(m->f, weight, dims) == 3 &&
+               ir_tensor_dims(m->f, m->op.operands[2], dims) == 1;
+  return plain && form_has_pieces(m, weight) && moves_less(m, weight);
+}
+
+/* Do all devices have what is scattered, or is it cut as the index is? */
+static bool goes_with_index(const form *m) {
+  form src = *m;
+  ir_axis dims[IR_MAX_RANK];
+  ir_tensor t = m->op.operands[2];
+  (void)ir_tensor_dims(m->f, t, dims);
+  if (ir_func_equal(m->f, ir_axis_size(m->f, dims[m->dim]), m->length) != IR_TRUE) return false;
+  if (!shard_is_cut(m->f, t, 1u << m->mesh_axis)) return true;
+  return form_has_ranges(&src, t) && src.mesh_axis == m->mesh_axis && IR_SAME(src.mesh, m->mesh);
+}
+
+/* What would be brought to all devices: as much of the index, and of what is scattered, as is cut. */
+static ir_scalar scattered_bytes(const form *m) {
+  ir_scalar n = ir_scalar_const(&m->f->module->scalars, 0);
+  for (uint32_t k = 1; k < 3; k++) {
+    ir_tensor t = m->op.operands[k];
+    int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, t)->dtype);
+    if (!shard_is_cut(m->f, t, 1u << m->mesh_axis)) continue;
+    n = ir_scalar_add(&m->f->module->scalars, n, form_bytes(m->ctx, t, m->mesh_axis, size));
+  }
+  return n;
+}
+
+/* What is scattered lies on different devices: each adds up its own, and the results are reduced, if that is less than
+ * what is scattered. */
+static bool wants_added(form *m, uint32_t rank) {
+  if (ir_tensor_at(m->f, m->op.result)->dtype == IR_BOOL) return false;
+  if (!form_begin_pieces(m, m->op.operands[1], rank, form_added) || !goes_with_index(m))
+    return false;
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.result)->dtype), a, b;
+  bool scattered = shard_is_cut(m->f, m->op.result, 1u << m->mesh_axis);
+  ir_scalar results = form_bytes(m->ctx, m->op.result, m->mesh_axis, scattered ? size : 2 * size);
+  ir_scalar moved = scattered_bytes(m);
+  bool known =
+      ir_module_expects(m->f->module, results, &a) && ir_module_expects(m->f->module, moved, &b);
+  return known ? a < b : ir_scalar_le(&m->f->module->scalars, moved, results) != IR_TRUE;
+}
+
+/* What is scattered is where the result is; each device takes what falls into its piece. */
+bool form_wants_scatter(form *m, uint32_t rank) {
+  if (!ir_op_attr(&m->op, "reduce")->i) return false;
+  if (wants_added(m, rank)) return true;
+  return form_begin_pieces(m, m->op.result, rank, form_scatter);
+}
+
+/* A sum of each piece is gathered, instead of the row. */
+static bool has_more_than_pieces(const form *m) {
+  int64_t n;
+  return !ir_module_expects(m->f->module, m->length, &n) || n > m->pieces;
+}
+
+bool form_wants_cumsum(form *m, uint32_t rank) {
+  return m->op.code == IR_OP_CUMSUM && form_begin_pieces(m, m->op.operands[0], rank, form_cumsum) &&
+         form_both_cut(m->f, &m->op, m->dim) && form_pays(m, 1) && has_more_than_pieces(m);
 }

@@ -70,3 +70,37 @@ void form_norm(form *m) {
   if (bias.id) y = form_binary(m, IR_OP_ADD, y, bias);
   m->results[0] = form_cast(m, y, ir_tensor_at(m->f, m->op.result)->dtype);
 }
+
+/* ---- which are wanted ---- */
+/* The dimensions that `dims` names. */
+static uint32_t listed_dims(const ir_op_data *op, uint32_t rank) {
+  const ir_attr *list = ir_op_attr(op, "dims");
+  uint32_t mask = 0;
+  if (!list->given) return (1u << rank) - 1;
+  for (uint32_t i = 0; i < list->len; i++) mask |= 1u << form_position(list->ints[i], rank);
+  return mask;
+}
+
+static bool any_cut(const ir_func *f, const ir_op_data *op, uint32_t dims) {
+  for (; dims; dims &= dims - 1) {
+    if (form_cuts_of(f, op->operands[0], (uint32_t)__builtin_ctz(dims))) return true;
+  }
+  return false;
+}
+
+bool form_wants_reduction(form *m, uint32_t rank) {
+  bool moment = ir_op_info_of(m->op.code)->family == IR_FAMILY_MOMENT;
+  bool kept = ir_op_attr(&m->op, "keepdim")->i != 0;
+  m->write = moment ? form_moment : form_kept_reduction;
+  m->dims = listed_dims(&m->op, rank);
+  if (!moment && !kept) return false; /* has partial results as it is */
+  return any_cut(m->f, &m->op, m->dims) && form_pays(m, moment && m->op.code != IR_OP_MEAN ? 2 : 1);
+}
+
+bool form_wants_rows(form *m, uint32_t rank) {
+  bool norm = ir_op_info_of(m->op.code)->family == IR_FAMILY_NORM;
+  uint32_t dim = norm ? rank - 1 : form_position(ir_op_attr(&m->op, "dim")->i, rank);
+  m->write = norm ? form_norm : form_softmax;
+  m->dims = 1u << dim;
+  return form_both_cut(m->f, &m->op, dim) && form_pays(m, m->op.code == IR_OP_RMS_NORM ? 1 : 2);
+}

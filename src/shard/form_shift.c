@@ -395,3 +395,28 @@ uint32_t form_share_shifts(form **forms, uint32_t n) {
   }
   return off;
 }
+
+/* ---- which are wanted ---- */
+static bool wants_slice(form *m, uint32_t rank) {
+  form step = *m;
+  if (m->op.code != IR_OP_SLICE || !form_wants_step(&step, rank))
+    return m->op.code == IR_OP_SLICE && form_wants_range(m, rank);
+  *m = step;
+  return true;
+}
+
+/* A few positions of each piece go to the next device, or the one before. */
+bool form_wants_shift(form *m, uint32_t rank) {
+  int64_t piece;
+  if (!form_is_shift(m, rank)) return wants_slice(m, rank);
+  m->write = form_shift;
+  m->dims = 1u << m->dim;
+  if (!form_has_ranges(m, m->source)) return false;
+  if (m->uneven && (m->wraps || (m->enters.id && m->shift < 0))) return false;
+  m->fill = m->value;
+  bool cut =
+      (form_cuts_of(m->f, m->source, m->dim) & form_cuts_of(m->f, m->op.result, m->dim)) != 0;
+  int64_t by = m->shift > 0 ? m->shift : -m->shift;
+  if (ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece)) return cut && by < piece;
+  return cut && by <= 1 && !m->wraps && !m->enters.id;
+}

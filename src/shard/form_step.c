@@ -59,3 +59,22 @@ void form_step(form *m) {
   }
   m->results[0] = x;
 }
+
+/* ---- which are wanted ---- */
+/* Every k-th position of pieces whose length is a multiple of k, along all dimensions of which that is so. */
+bool form_wants_step(form *m, uint32_t rank) {
+  ir_scalars *s = &m->f->module->scalars;
+  int64_t start, step;
+  uint32_t dims = 0, n = rank;
+  for (uint32_t i = 0; i < rank; i++) {
+    m->dim = i;
+    if (!form_is_step(m->f, &m->op, i, &start, &step) || !form_both_cut(m->f, &m->op, i)) continue;
+    if (!form_has_pieces(m, m->op.operands[0])) continue;
+    if (ir_func_divides(m->f, ir_scalar_const(s, step), m->piece) != IR_TRUE) continue;
+    dims |= 1u << i;
+    n++;
+  }
+  m->write = form_step;
+  m->dims = dims;
+  return dims != 0 && n <= IR_MAX_RANK;
+}

@@ -4,6 +4,8 @@
  *     v, i = topk(reshape(x[b, k, v mesh.x], [b, k * v]))  the same; these have to be sorted by position first
  *
  * Of equal ones the first is taken, as ever. */
+#include <math.h>
+
 #include "ir/build.h"
 #include "shard/form.h"
 
@@ -85,4 +87,57 @@ void form_topk(form *m) {
   ir_tensor which = best(m, IR_OP_TOPK_INDEX, candidates, m->dim);
   if (values_wanted) m->results[0] = form_picked(m, candidates, which, m->dim);
   m->results[values_wanted] = form_picked(m, at, which, m->dim);
+}
+
+/* ---- which are wanted ---- */
+/* The last dimension is made of two, of which the inner one is cut: [b, k, v mesh.x] as [b, k * v]. */
+static bool begin_merged(form *m, uint32_t rank) {
+  ir_op def = ir_tensor_at(m->f, m->op.operands[0])->scheduled_def;
+  const ir_op_data *op = def.id ? ir_op_at(m->f, def) : NULL;
+  ir_axis dims[IR_MAX_RANK], others[IR_MAX_RANK];
+  if (!op || op->code != IR_OP_RESHAPE || rank + 3 > IR_MAX_RANK) return false;
+  m->write = form_topk;
+  m->source = op->operands[0];
+  m->dim = rank;
+  (void)ir_tensor_dims(m->f, op->result, others);
+  bool plain = form_position(ir_op_attr(&m->op, "dim")->i, rank) + 1 == rank &&
+               ir_tensor_dims(m->f, m->source, dims) == rank + 1 && form_has_pieces(m, m->source);
+  for (uint32_t i = 0; plain && i + 1 < rank; i++)
+    plain = IR_SAME(ir_axis_size(m->f, dims[i]), ir_axis_size(m->f, others[i]));
+  m->dims = 1u << m->dim;
+  m->dim = rank - 1; /* of the result, and of the pieces */
+  return plain;
+}
+
+/* What is filled up with comes after all that is there, also among equals. */
+static ir_number least_of(ir_dtype dtype) {
+  if (ir_dtype_is_float(dtype)) return ir_number_float(-INFINITY);
+  bool is_unsigned = dtype == IR_U8 || dtype == IR_BOOL;
+  uint32_t bits = 8 * (uint32_t)ir_dtype_size_bytes(dtype);
+  return ir_number_int(is_unsigned ? 0 : INT64_MIN >> (64 - bits));
+}
+
+static bool begin_topk(form *m, uint32_t rank) {
+  form merged = *m;
+  m->fill = least_of(ir_tensor_at(m->f, m->op.operands[0])->dtype);
+  if (form_begin_pieces(m, m->op.operands[0], rank, form_topk)) return true;
+  if (!begin_merged(&merged, rank)) return false;
+  *m = merged;
+  return true;
+}
+
+/* Each device has candidates enough, and all of them are fewer bytes than the axis. */
+bool form_wants_topk(form *m, uint32_t rank) {
+  int64_t k, piece, rows = 1;
+  ir_axis dims[IR_MAX_RANK];
+  const ir_scalars *s = &m->f->module->scalars;
+  if (!begin_topk(m, rank)) return false;
+  if (!ir_scalar_is_const(s, ir_op_attr(&m->op, "k")->scalar, &k)) return false;
+  if (m->source.id) (void)ir_tensor_dims(m->f, m->source, dims);
+  if (m->source.id && !ir_scalar_is_const(s, ir_axis_size(m->f, dims[rank - 1]), &rows))
+    return false;
+  if (!ir_scalar_is_const(s, m->piece, &piece) || k > piece * rows) return false;
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
+  bool indexed = m->op.code == IR_OP_TOPK_INDEX || m->op.n_more;
+  return k * (size + (indexed ? 8 : 0)) < piece * rows * size;
 }
