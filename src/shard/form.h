@@ -33,7 +33,15 @@ typedef struct form_places {
 typedef VEC(form_places) form_places_list;
 
 typedef struct form form;
-typedef VEC(form *) form_list;
+
+/* Of the tensor that grouped products leave, or what elementwise operations make of it: the rows of each device's own
+ * groups, before the sum over the devices, as [pieces, rows, columns]. */
+typedef struct form_rows {
+  ir_tensor of, rows;
+  const form *product; /* whose groups these are */
+} form_rows;
+typedef VEC(form_rows) form_rows_list;
+
 struct form {
   shard_ctx *ctx;
   ir_func *f;
@@ -71,9 +79,8 @@ struct form {
   int64_t step;    /* and the distance to the next */
   int64_t heads;   /* of keys, where they are fewer */
   bool
-      reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups; */
-  ir_tensor rows;           /* what it leaves itself, before the sum over the devices, */
-  form_list *owned;         /* and all that did */
+      reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups, */
+  form_rows_list *owned;    /* which are these */
   form_places_list *places; /* of indices, as far as they are written */
   form_term *terms;         /* of a sum */
   uint32_t n_terms;
@@ -96,6 +103,7 @@ bool form_wants_reduction(form *m, uint32_t rank);
 bool form_wants_rows(form *m, uint32_t rank);
 bool form_wants_lookup(form *m, uint32_t rank);
 bool form_wants_groups(form *m, uint32_t rank);
+bool form_wants_outer(form *m, uint32_t rank);
 bool form_wants_scatter(form *m, uint32_t rank);
 bool form_wants_cumsum(form *m, uint32_t rank);
 bool form_wants_range(form *m, uint32_t rank);
@@ -155,10 +163,14 @@ void form_lookup(form *m);  /* gather index_select */
 void form_scatter(form *m); /* with reduce=add */
 void form_added(form *m);   /* the same, of what lies on different devices */
 void form_cumsum(form *m);
-void form_groups(form *m); /* grouped_matmul whose weights lie on different devices */
 /* What an index picks along `dim` of operand 0: an element each, or, if it selects, a slice. */
 void form_pick(form *m, ir_tensor index, bool selects);
 ir_tensor form_or_zero(form *m, ir_tensor inside, ir_tensor x);
+/* Where an index counts that has dimensions `own` of `rank`. */
+form_places form_places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank);
+/* Are results, reduced across devices (twice their bytes, or once if they are scattered), less than the table? True
+ * if that is undecided. */
+bool form_moves_less(form *m, ir_tensor looked_up);
 /* [.., v, ..] as [.., n, c, ..]; these lie as x does. What is not as long is filled up. */
 ir_tensor form_in_pieces(form *m, ir_tensor x);
 /* The same backwards: dimensions dim and dim + 1 as one. */
@@ -199,10 +211,10 @@ ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
 uint32_t form_share_shifts(form **forms, uint32_t n);
 
 /* ---- form_rows.c ---- */
-/* Does the grouped product read only rows of others with the same groups, perhaps through elementwise operations? */
+void form_groups(form *m); /* grouped_matmul whose weights lie on different devices, */
+void form_outer(form *m);  /* and the gradient of such weights */
+/* Does the grouped product read rows of others with the same groups, perhaps through elementwise operations? */
 bool form_reads_own_rows(shard_ctx *c, form *const *forms, const form *m);
-/* These rows where it does, as [pieces, rows, columns]; otherwise `x`. */
-ir_tensor form_own_rows(form *m, ir_tensor x);
 
 /* ---- form_sums.c ---- */
 /* Finds the sums that are written with their partial results, or what lies elsewhere, first; forms by operation. Returns how many. */

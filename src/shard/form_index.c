@@ -107,8 +107,7 @@ static ir_tensor within_axis(form *m, ir_tensor index) {
   return form_op(m, IR_OP_WHERE, moved, 3, NULL);
 }
 
-/* Of an index that has dimensions `own` of `rank`. */
-static form_places places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank) {
+form_places form_places_of(form *m, ir_tensor of, uint32_t own, uint32_t rank) {
   form_places p = {.of = of, .own = own, .rank = rank, .mesh = m->mesh, .mesh_axis = m->mesh_axis};
   p.dim = m->dim;
   p.pieces = m->pieces;
@@ -157,7 +156,7 @@ void form_pick(form *m, ir_tensor index, bool selects) {
   uint32_t rank = form_rank(m) + 1;
   ir_tensor x = form_in_pieces(m, m->op.operands[0]);
   uint32_t own = selects ? 2u << m->dim : ((1u << rank) - 1) & ~(1u << m->dim);
-  form_places p = places_of(m, index, own, rank);
+  form_places p = form_places_of(m, index, own, rank);
   ir_tensor at = selects ? everywhere(m, p.index, x, rank) : p.index;
   ir_tensor g = form_or_zero(m, p.inside, form_picked(m, x, at, m->dim + 1));
   ir_tensor y = form_reduce(m, IR_OP_SUM, g, 1u << m->dim);
@@ -166,31 +165,12 @@ void form_pick(form *m, ir_tensor index, bool selects) {
 
 void form_lookup(form *m) { form_pick(m, m->op.operands[1], m->op.code == IR_OP_INDEX_SELECT); }
 
-/* ---- grouped_matmul ---- */
-/* Each device multiplies the rows of its own groups, the others are 0:
- *     y = grouped_matmul(x, w, index)   =>   y$1 = grouped_matmul(x, w$1, index in the piece, or no group)
- *                                            y = sum(y$1, over the pieces) */
-void form_groups(form *m) {
-  ir_tensor x = m->op.operands[0], w = m->op.operands[1];
-  ir_scalar shape[4] = {ir_scalar_const(form_scalars(m), m->pieces), m->piece, form_sized(m, w, 1),
-                        form_sized(m, w, 2)};
-  ir_tensor own = form_with_shape(m, IR_OP_RESHAPE, w, shape, 4);
-  m->cuts[m->n_cuts++] = own;
-  form_places p = places_of(m, m->op.operands[2], 2, 2);
-  ir_tensor choice[3] = {p.inside, p.index, form_extent(m, m->piece)};
-  ir_tensor parts[3] = {form_own_rows(m, x), own, form_op(m, IR_OP_WHERE, choice, 3, NULL)};
-  m->rows = form_op(m, IR_OP_GROUPED_MATMUL, parts, 3, m->op.attrs);
-  m->results[0] =
-      form_cast(m, form_reduce(m, IR_OP_SUM, m->rows, 1), ir_tensor_at(m->f, m->op.result)->dtype);
-  vec_push(&m->f->module->memory, m->owned, m);
-}
-
 /* ---- scatter with reduce=add ---- */
 /*     y = scatter(x, index, src)   =>   y$9 = scatter(x$1, index in the piece, src or 0);  y = reshape(y$9) */
 void form_scatter(form *m) {
   uint32_t rank = form_rank(m) + 1, all = (1u << rank) - 1;
   ir_tensor x = form_in_pieces(m, m->op.operands[0]);
-  form_places p = places_of(m, m->op.operands[1], all & ~(1u << m->dim), rank);
+  form_places p = form_places_of(m, m->op.operands[1], all & ~(1u << m->dim), rank);
   ir_tensor src = spread(m, m->op.operands[2], all & ~(1u << m->dim), rank);
   ir_tensor parts[3] = {x, p.index, form_or_zero(m, p.inside, src)};
   ir_attr attrs[2] = {{.given = true, .i = m->dim + 1}, {.given = true, .i = 1}};
@@ -282,9 +262,7 @@ static ir_scalar reduced_bytes(form *m, int64_t element) {
   return least;
 }
 
-/* Results are reduced across devices, twice their bytes (once if they are scattered): not if that is
- * provably no less than the table. */
-static bool moves_less(form *m, ir_tensor looked_up) {
+bool form_moves_less(form *m, ir_tensor looked_up) {
   shard_placement p;
   shard_placement_of(m->f, m->op.result, &p);
   ir_dtype dtype = ir_tensor_at(m->f, m->op.result)->dtype;
@@ -302,29 +280,7 @@ static bool moves_less(form *m, ir_tensor looked_up) {
 
 bool form_wants_lookup(form *m, uint32_t rank) {
   ir_tensor x = m->op.operands[0];
-  return form_begin_pieces(m, x, rank, form_lookup) && moves_less(m, x);
-}
-
-/* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
-static bool reduces_plainly(const ir_func *f, ir_tensor t) {
-  const ir_tensor_data *x = ir_tensor_at(f, t);
-  ir_axes loop = x->now.loop, logical = x->defined.logical;
-  ir_axis last = loop.len ? loop.data[loop.len - 1] : (ir_axis){0};
-  return loop.len && ir_axis_at(f, last)->kind == IR_AXIS_REDUCTION &&
-         ir_axis_at(f, last)->mark.kind == IR_MARK_NONE &&
-         IR_SAME(last, logical.data[logical.len - 1]);
-}
-
-/* Weights of groups are cut along the groups, without batches. */
-bool form_wants_groups(form *m, uint32_t rank) {
-  if (!reduces_plainly(m->f, m->op.result)) return false;
-  ir_axis dims[IR_MAX_RANK];
-  ir_tensor weight = m->op.operands[1];
-  m->write = form_groups;
-  m->dims = 1;
-  bool plain = rank == 2 && ir_tensor_dims(m->f, weight, dims) == 3 &&
-               ir_tensor_dims(m->f, m->op.operands[2], dims) == 1;
-  return plain && form_has_pieces(m, weight) && moves_less(m, weight);
+  return form_begin_pieces(m, x, rank, form_lookup) && form_moves_less(m, x);
 }
 
 /* Do all devices have what is scattered, or is it cut as the index is? */

@@ -10,9 +10,9 @@
 typedef struct rewriting {
   ir_func *f;
   arena *scratch;
-  form **forms;       /* by operation; NULL: it stays as it is */
-  ir_tensor *instead; /* by tensor: what took its place */
-  form_list owned;    /* grouped products that were written */
+  form **forms;         /* by operation; NULL: it stays as it is */
+  ir_tensor *instead;   /* by tensor: what took its place */
+  form_rows_list owned; /* rows of grouped products that were written */
   form_places_list places;
   uint32_t first; /* operation that is new */
 } rewriting;
@@ -38,7 +38,9 @@ static uint32_t find_wanted(shard_ctx *c, form **forms) {
     ir_op o = c->f->order.data[i];
     form m;
     if (!form_wanted(c, ir_op_at(c->f, o), &m)) continue;
-    m.reads_own_rows = m.write == form_groups && form_reads_own_rows(c, forms, &m);
+    bool grouped = m.write == form_groups || m.write == form_outer;
+    m.reads_own_rows = grouped && form_reads_own_rows(c, forms, &m);
+    if (m.write == form_outer && !m.reads_own_rows) continue;
     forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
     n++;
   }
@@ -159,7 +161,7 @@ static void move_reductions(rewriting *r, uint32_t n_ops) {
   for (uint32_t i = 0; i < n_ops; i++) {
     const form *m = r->forms[i];
     for (uint32_t k = 0; m && k < ir_op_n_results(&m->op); k++)
-      move_reduction_last(r->f, m->results[k], m->write == form_groups);
+      move_reduction_last(r->f, m->results[k], m->write == form_groups || m->write == form_outer);
   }
 }
 
