@@ -32,6 +32,9 @@ typedef struct form_places {
 } form_places;
 typedef VEC(form_places) form_places_list;
 
+/* By how many positions something is shifted one after the other. */
+enum { FORM_MOST_STEPS = 8 };
+
 typedef struct form form;
 
 /* Of the tensor that grouped products leave, or what elementwise operations make of it: the rows of each device's own
@@ -57,9 +60,9 @@ struct form {
   ir_scalar length;       /* and that of the axis */
   ir_mesh mesh;
   uint32_t mesh_axis;
-  bool uneven;         /* the axis is filled up to pieces of equal length, */
-  ir_number fill;      /* with this */
-  ir_tensor evened[3]; /* such tensors, cut into pieces along dimension `dim` */
+  bool uneven;                       /* the axis is filled up to pieces of equal length, */
+  ir_number fill;                    /* with this */
+  ir_tensor evened[FORM_MOST_STEPS]; /* such tensors, cut into pieces along dimension `dim` */
   uint32_t n_evened;
   ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
@@ -74,10 +77,13 @@ struct form {
   ir_number value;
   bool wraps;
   form *widest;    /* of shifts of one tensor: the one that moves most positions; NULL: itself */
-  ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written */
-  ir_scalar start; /* of a range: its first position, */
-  int64_t step;    /* and the distance to the next */
-  int64_t heads;   /* of keys, where they are fewer */
+  ir_tensor moved; /* of the widest: what has come from the neighbours, once it is written; */
+  ir_tensor steps
+      [FORM_MOST_STEPS]; /* of pieces of unknown length, all of it, moved by 1, 2, … positions, */
+  int64_t n_steps;       /* as far as that is written */
+  ir_scalar start;       /* of a range: its first position, */
+  int64_t step;          /* and the distance to the next */
+  int64_t heads;         /* of keys, where they are fewer */
   bool
       reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups, */
   form_rows_list *owned;    /* which are these */
@@ -206,6 +212,8 @@ bool form_is_shift(form *m, uint32_t rank);
 void form_shift(form *m);
 /* The tensor that the operation shifts, all dimensions as long as before; none: it is no shift. */
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
+/* Is it written with shifts that have a form of their own? */
+bool form_needs_shifts(const form *m);
 /* Shifts of one tensor in one direction send what crosses ends of pieces once. Returns how many
  * are put off for that: they are forms no more. */
 uint32_t form_share_shifts(form **forms, uint32_t n);

@@ -338,6 +338,31 @@ static void write_same(form *m) {
                             : form_op(m, IR_OP_SET, &m->source, 1, NULL);
 }
 
+/* ---- pieces of unknown length ---- */
+/* A neighbour's piece may be shorter than what comes in, which is the next one's then. So positions move one by one,
+ * over one end each time, and what moves furthest is what others move on from:
+ *     y = pad(x, [2, -2])   =>   y$1 = pad(x, [1, -1]);  y = pad(y$1, [1, -1])   each of which has a form */
+static bool moves_in_steps(const form *m) {
+  return may_be_empty(m) && !m->apart && width(m->widest ? m->widest : m) > 1;
+}
+
+bool form_needs_shifts(const form *m) {
+  return m->write == form_shift && m->shift != 0 && (m->apart || moves_in_steps(m));
+}
+
+static void write_steps(form *m) {
+  form *all = m->widest ? m->widest : m;
+  int64_t by = m->shift > 0 ? 1 : -1, n = width(m);
+  for (; all->n_steps < n; all->n_steps++) {
+    ir_tensor from = all->n_steps ? all->steps[all->n_steps - 1] : m->source;
+    ir_tensor y = padded(m, from, m->dim, by, -by, m->value);
+    all->steps[all->n_steps] = m->evened[m->n_evened++] = y;
+  }
+  ir_tensor y = all->steps[n - 1];
+  m->results[0] =
+      m->inside ? moved_along(m, y, m->inside, false) : form_op(m, IR_OP_SET, &y, 1, NULL);
+}
+
 /* What is left of each piece, and the first or last positions of its neighbour. Where it moves
  * over other ends of pieces too, both do so before: these pads get a form of their own. What
  * comes from the neighbour is what it sends for all other shifts, so that only corners are sent
@@ -345,6 +370,10 @@ static void write_same(form *m) {
 void form_shift(form *m) {
   if (m->shift == 0) {
     write_same(m);
+    return;
+  }
+  if (moves_in_steps(m)) {
+    write_steps(m);
     return;
   }
   ir_tensor x = form_in_pieces(m, m->source);
@@ -389,7 +418,8 @@ uint32_t form_share_shifts(form **forms, uint32_t n) {
     for (uint32_t k = 0; k < n; k++) {
       form *b = forms[k];
       bool shifts = b && b->write == form_shift && (b == a || goes_with(b, a));
-      if (shifts && (!widest || width(b) > width(widest))) widest = b;
+      bool in_steps = shifts && a->apart && may_be_empty(b) && width(b) > 1;
+      if (shifts && !in_steps && (!widest || width(b) > width(widest))) widest = b;
     }
     a->widest = widest;
   }
@@ -418,5 +448,5 @@ bool form_wants_shift(form *m, uint32_t rank) {
       (form_cuts_of(m->f, m->source, m->dim) & form_cuts_of(m->f, m->op.result, m->dim)) != 0;
   int64_t by = m->shift > 0 ? m->shift : -m->shift;
   if (ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece)) return cut && by < piece;
-  return cut && by <= 1 && !m->wraps && !m->enters.id;
+  return cut && by <= (m->apart ? 1 : FORM_MOST_STEPS) && !m->wraps && !m->enters.id;
 }

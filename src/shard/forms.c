@@ -235,7 +235,8 @@ static uint32_t write_forms(ir_func *f, arena *scratch, find_fn *find, bool *aga
   move_reductions(&r, n_ops);
   check(schedule_apply(f));
   place_steps(&r, n_ops, n_tensors);
-  for (uint32_t i = 0; i < n_ops; i++) *again = *again || (r.forms[i] && r.forms[i]->apart);
+  for (uint32_t i = 0; i < n_ops; i++)
+    *again = *again || (r.forms[i] && form_needs_shifts(r.forms[i]));
   return n;
 }
 
