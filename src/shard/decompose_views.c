@@ -22,6 +22,13 @@ static bool is_read_elsewhere(const ir_func *f, ir_tensor t, ir_op by) {
   return false;
 }
 
+/* Was it copied for an operation that came before? */
+static bool is_copied(const decomposing *d, ir_tensor t) {
+  for (uint32_t i = 0; i < d->copies.len; i++)
+    if (IR_SAME(d->copies.data[i].from, t)) return true;
+  return false;
+}
+
 static bool is_maker(const ir_op_data *op) {
   return ir_op_info_of(op->code)->family == IR_FAMILY_MAKER;
 }
@@ -34,7 +41,7 @@ static bool is_worth_it(const decomposing *d, ir_tensor t) {
     if (def.id && below && is_maker(ir_op_at(d->f, def))) return true;
     if (def.id == 0 || !rearranges(ir_op_at(d->f, def))) return false;
     t = ir_op_at(d->f, def)->operands[0];
-    if (is_read_elsewhere(d->f, t, def)) return true;
+    if (is_copied(d, t) || is_read_elsewhere(d->f, t, def)) return true;
   }
 }
 
