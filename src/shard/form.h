@@ -64,7 +64,7 @@ struct form {
   ir_number fill;                    /* with this */
   ir_tensor evened[FORM_MOST_STEPS]; /* such tensors, cut into pieces along dimension `dim` */
   uint32_t n_evened;
-  ir_tensor cuts[2]; /* tensors with a piece per position of dimension `dim` */
+  ir_tensor cuts[4]; /* tensors with a piece per position of dimension `dim` */
   uint32_t n_cuts;
   int64_t shift;           /* of a shift: positions that come in in front; negative: at the end, */
   uint32_t inside;         /* it moves along these dimensions too, of which devices have all, */
@@ -232,6 +232,8 @@ void form_sum(form *m);
 /* ---- form_attention.c ---- */
 void form_heads(form *m);          /* sdpa with fewer heads of keys than pieces of heads, */
 void form_heads_backward(form *m); /* and its gradients */
-void form_attention(form *m);      /* sdpa over keys on different devices */
+void form_attention(form *m);      /* sdpa over keys on different devices, */
+void form_queries(form *m);        /* and gradients of queries on different devices, */
+void form_keys(form *m);           /* or of keys */
 
 #endif

@@ -123,6 +123,53 @@ void form_attention(form *m) {
   m->results[1] = form_binary(m, IR_OP_ADD, top, form_unary(m, IR_OP_LOG, sum));
 }
 
+/* ---- gradients of positions on different devices ---- */
+/* [.., s, e] of every piece: [n, .., s, e]. */
+static ir_tensor for_pieces(form *m, ir_tensor x) {
+  ir_scalar shape[IR_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(m->f, x, dims) + 1;
+  ir_tensor one = form_keep(m, x, 1, rank);
+  for (uint32_t i = 0; i < rank; i++)
+    shape[i] = i ? form_sized(m, one, i) : ir_scalar_const(form_scalars(m), m->pieces);
+  return form_with_shape(m, IR_OP_EXPAND, one, shape, rank);
+}
+
+/* [n, .., s / n, e] as [.., s, e]. */
+static ir_tensor pieces_in_place(form *m, ir_tensor x) {
+  uint32_t rank = form_rank(m);
+  int64_t *order = ARENA_ARRAY(&m->f->module->memory, IR_MAX_RANK, int64_t);
+  for (uint32_t i = 0; i <= rank; i++) order[i] = i < m->dim ? i + 1 : i == m->dim ? 0 : i;
+  ir_attr permute = {.given = true, .len = rank + 1, .ints = order};
+  return form_in_one(m, form_op(m, IR_OP_PERMUTE, &x, 1, &permute), rank);
+}
+
+/* Has the operand, or the gradient, a row for each query, and not for each key? */
+static bool operand_of_queries(uint32_t k) { return k == 0 || k > 2; }
+static bool gradient_of_queries(uint32_t k) { return k == 0; }
+
+/* Each device has some of the queries, or of the keys; of the others it has part of the gradients. */
+static void write_gradients(form *m, bool queries) {
+  ir_tensor all[6], results[IR_MAX_RESULTS];
+  for (uint32_t k = 0; k < 6; k++) {
+    bool own = operand_of_queries(k) == queries;
+    all[k] = own ? pieces_first(m, m->op.operands[k]) : for_pieces(m, m->op.operands[k]);
+  }
+  results[0] = form_op(m, m->op.code, all, 6, attrs_of(m));
+  if (m->op.n_more) {
+    const ir_tensor *more = more_results(m, results[0], m->op.n_more);
+    for (uint32_t k = 0; k < m->op.n_more; k++) results[1 + k] = more[k];
+  }
+  for (uint32_t k = 0; k <= m->op.n_more; k++)
+    m->results[k] = gradient_of_queries(k) == queries ? pieces_in_place(m, results[k])
+                                                      : form_reduce(m, IR_OP_SUM, results[k], 1);
+}
+
+/*     dq, dk, dv = sdpa_backward(q[h, s mesh.x, e], k, v, ..)
+ *       =>   dq, dk$1, dv$1 = sdpa_backward of each piece of the queries;  dk = sum(dk$1, over the pieces) */
+void form_queries(form *m) { write_gradients(m, true); }
+void form_keys(form *m) { write_gradients(m, false); }
+
 /* ---- which are wanted ---- */
 static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
   ir_axis dims[IR_MAX_RANK];
@@ -173,6 +220,72 @@ bool form_wants_attention(form *m, uint32_t rank) {
   return has_heads(m, rank) && (wants_heads(m, rank, form_heads) || wants_positions(m, rank));
 }
 
+/* On all devices along the mesh axis together, for the usual extents. */
+static double usual_bytes(const form *m, ir_tensor t) {
+  const ir_scalars *s = &m->f->module->scalars;
+  int64_t n = 0, size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, t)->dtype);
+  ir_scalar bytes = form_bytes(m->ctx, t, m->mesh_axis, size);
+  const int64_t *usual = ir_module_usual(m->f->module, m->ctx->scratch);
+  return ir_scalar_eval(s, bytes, usual, s->symbols.len, &n) ? (double)n : 0;
+}
+
+/* Is it cut along the mesh axis of the form, by its positions? */
+static bool cut_by_positions(const form *m, ir_tensor t) {
+  return form_cuts_of(m->f, t, m->dim) >> m->mesh_axis & 1;
+}
+
+/* What is brought and reduced, but for (n - 1) / n of it, if each device has pieces of the queries, or of the keys. */
+static double bytes_of_parts(const form *m, bool queries) {
+  double sum = 0;
+  for (uint32_t k = 0; k < m->op.n_operands; k++) {
+    ir_tensor t = m->op.operands[k];
+    bool there = operand_of_queries(k) == queries && cut_by_positions(m, t);
+    if (!there && shard_is_cut(m->f, t, 1u << m->mesh_axis)) sum += usual_bytes(m, t);
+  }
+  for (uint32_t k = 0; k <= m->op.n_more; k++) {
+    ir_tensor t = ir_op_result(&m->op, k);
+    bool in_parts = gradient_of_queries(k) != queries;
+    bool cut = shard_is_cut(m->f, t, 1u << m->mesh_axis);
+    if (in_parts || !cut_by_positions(m, t)) sum += usual_bytes(m, t) * (in_parts && !cut ? 2 : 1);
+  }
+  return sum;
+}
+
+/* The same if all that is cut is exchanged for pieces along another dimension; if there is none, gathered. */
+static double bytes_without(const form *m) {
+  double cut = 0, whole = 0;
+  uint32_t at;
+  bool turns = shard_turn_of(m->f, &m->op, m->mesh, m->mesh_axis, &at);
+  for (uint32_t k = 0; k < m->op.n_operands; k++)
+    if (shard_is_cut(m->f, m->op.operands[k], 1u << m->mesh_axis))
+      cut += usual_bytes(m, m->op.operands[k]);
+  for (uint32_t k = 0; turns && k <= m->op.n_more; k++) {
+    ir_tensor t = ir_op_result(&m->op, k);
+    bool stays = shard_is_cut(m->f, t, 1u << m->mesh_axis);
+    *(stays ? &cut : &whole) += usual_bytes(m, t);
+  }
+  return turns ? cut / (double)m->pieces + whole : cut;
+}
+
+/* Queries, or keys, are cut along their positions: the gradients of the others are added up. */
+static bool wants_parts(form *m, uint32_t rank, bool queries) {
+  m->dim = rank - 2;
+  m->dims = 1u << m->dim;
+  m->write = queries ? form_queries : form_keys;
+  if (ir_op_attr(&m->op, "causal")->i || !form_has_pieces(m, m->op.operands[queries ? 0 : 1]))
+    return false;
+  double parts = bytes_of_parts(m, queries);
+  if (parts >= bytes_without(m)) return false;
+  form other = *m;
+  return !form_has_pieces(&other, m->op.operands[queries ? 1 : 0]) ||
+         other.mesh_axis != m->mesh_axis || parts <= bytes_of_parts(m, !queries);
+}
+
 bool form_wants_attention_backward(form *m, uint32_t rank) {
-  return rank < IR_MAX_RANK && has_heads(m, rank) && wants_heads(m, rank, form_heads_backward);
+  if (rank >= IR_MAX_RANK || !has_heads(m, rank)) return false;
+  form heads = *m, queries = *m;
+  if (wants_heads(&heads, rank, form_heads_backward)) *m = heads;
+  else if (wants_parts(&queries, rank, true)) *m = queries;
+  else return wants_parts(m, rank, false);
+  return true;
 }

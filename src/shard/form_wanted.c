@@ -42,7 +42,8 @@ bool form_wanted(shard_ctx *c, const ir_op_data *op, form *result) {
   if (rank == 0) return false;
   bool wanted = families[ir_op_info_of(op->code)->family](&m, rank);
   ir_tensor cut = m.write == form_scatter || m.write == form_outer ? op->result
-                  : m.write == form_attention || m.write == form_groups || m.write == form_added
+                  : m.write == form_attention || m.write == form_keys || m.write == form_groups ||
+                          m.write == form_added
                       ? op->operands[1]
                   : m.source.id ? m.source
                                 : op->operands[0];

@@ -337,6 +337,18 @@ static void take_stepped(propagating *p, const ir_op_data *op, bool forward, ir_
   if (n) take_along(p, from, to, links, n, why);
 }
 
+/* The gradient of attention lies as what it is of, also along its positions: the others come in parts then. */
+static void take_gradient(propagating *p, const ir_op_data *op, uint32_t k, ir_why why) {
+  ir_axis from[IR_MAX_RANK], to[IR_MAX_RANK];
+  if (op->code != IR_OP_SDPA_BACKWARD || k >= 3 || k >= ir_op_n_results(op)) return;
+  if (ir_op_attr(op, "causal")->i) return;
+  ir_tensor of = op->operands[k], gradient = ir_op_result(op, k);
+  uint32_t rank = ir_axes_dims(p->f, ir_tensor_at(p->f, of)->now.logical, from);
+  (void)ir_axes_dims(p->f, ir_tensor_at(p->f, gradient)->now.logical, to);
+  link positions = {from[rank - 2], to[rank - 2], false, true};
+  take_along(p, of, gradient, &positions, 1, why);
+}
+
 static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool forward) {
   link links[IR_MAX_RANK];
   ir_why why = {.rule = forward ? IR_RULE_FORWARD : IR_RULE_BACKWARD, .at = op->at};
@@ -347,6 +359,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   if (forward) take_along(p, op->operands[k], op->result, links, n, why);
   else take_along(p, op->result, op->operands[k], links, n, why);
   if (ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE) take_parts(p, op, forward, why);
+  if (forward) take_gradient(p, op, k, why);
   if (k == 0) take_shifted(p, op, forward, why);
   if (k == 0) take_stepped(p, op, forward, why);
   p->yields = 0;
