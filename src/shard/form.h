@@ -53,6 +53,7 @@ struct form {
   ir_rule rule;           /* which are there by this rule */
   uint32_t first;         /* of the operations that forms are written with */
   ir_op_data op;          /* the operation that is rewritten, with its operands as they are now */
+  bool had_reduction;     /* it has a reduction axis */
   uint32_t dims;          /* bit i: works along dimension i of its first operand */
   uint32_t dim;           /* of forms in pieces: the only one of these, */
   int64_t pieces;         /* how many lie on as many devices along axis `mesh_axis` of `mesh`, */
@@ -133,6 +134,8 @@ bool form_has_pieces(form *m, ir_tensor t);
 bool form_has_ranges(form *m, ir_tensor t);
 /* The same along the dimension that the attribute `dim` says, which the form works along. */
 bool form_begin_pieces(form *m, ir_tensor t, uint32_t rank, void (*write)(form *));
+/* Is nothing said of the axis along which `t` is reduced, its last one? Its form may reduce along another one then. */
+bool form_reduces_plainly(const ir_func *f, ir_tensor t);
 /* A dimension that is counted from the end if it is negative. */
 uint32_t form_position(int64_t dim, uint32_t rank);
 /* Bytes of `t` on all devices along the mesh axis together, if an element has `element`. */
@@ -228,6 +231,7 @@ bool form_reads_own_rows(shard_ctx *c, form *const *forms, const form *m);
 /* Finds the sums that are written with their partial results, or what lies elsewhere, first; forms by operation. Returns how many. */
 uint32_t form_find_sums(shard_ctx *c, form **forms);
 void form_sum(form *m);
+void form_apart(form *m); /* sum or mean of a sum: of its partial results, and of the rest */
 
 /* ---- form_attention.c ---- */
 void form_heads(form *m);          /* sdpa with fewer heads of keys than pieces of heads, */

@@ -96,3 +96,12 @@ int64_t form_summed_size(ir_dtype dtype) {
   int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
   return !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size;
 }
+
+bool form_reduces_plainly(const ir_func *f, ir_tensor t) {
+  const ir_tensor_data *x = ir_tensor_at(f, t);
+  ir_axes loop = x->now.loop, logical = x->defined.logical;
+  ir_axis last = loop.len ? loop.data[loop.len - 1] : (ir_axis){0};
+  return loop.len && ir_axis_at(f, last)->kind == IR_AXIS_REDUCTION &&
+         ir_axis_at(f, last)->mark.kind == IR_MARK_NONE &&
+         IR_SAME(last, logical.data[logical.len - 1]);
+}

@@ -129,19 +129,9 @@ void form_outer(form *m) {
 }
 
 /* ---- which are wanted ---- */
-/* Nothing is said of the axis along which the operation reduces: its form reduces along another one. */
-static bool reduces_plainly(const ir_func *f, ir_tensor t) {
-  const ir_tensor_data *x = ir_tensor_at(f, t);
-  ir_axes loop = x->now.loop, logical = x->defined.logical;
-  ir_axis last = loop.len ? loop.data[loop.len - 1] : (ir_axis){0};
-  return loop.len && ir_axis_at(f, last)->kind == IR_AXIS_REDUCTION &&
-         ir_axis_at(f, last)->mark.kind == IR_MARK_NONE &&
-         IR_SAME(last, logical.data[logical.len - 1]);
-}
-
 /* Weights of groups are cut along the groups, without batches. */
 bool form_wants_groups(form *m, uint32_t rank) {
-  if (!reduces_plainly(m->f, m->op.result)) return false;
+  if (!form_reduces_plainly(m->f, m->op.result)) return false;
   ir_axis dims[IR_MAX_RANK];
   ir_tensor weight = m->op.operands[1];
   m->write = form_groups;
@@ -153,7 +143,7 @@ bool form_wants_groups(form *m, uint32_t rank) {
 
 /* The gradient of such weights, which lies as they do. Without rows that are at hand it is computed where it is as well. */
 bool form_wants_outer(form *m, uint32_t rank) {
-  if (!reduces_plainly(m->f, m->op.result)) return false;
+  if (!form_reduces_plainly(m->f, m->op.result)) return false;
   ir_axis dims[IR_MAX_RANK];
   m->write = form_outer;
   m->dims = 1;

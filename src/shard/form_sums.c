@@ -7,6 +7,11 @@
  *
  *   y[mesh.x, e] = x[mesh.x, e] + a[t, mesh.x] + b[t, mesh.x]  =>  y$1[t, mesh.x] = a + b;  y = x + y$1
  *
+ * Of a sum that is only added up, or averaged, partial results and the rest are so apart, since fewer are left then:
+ *
+ *   y = mean(x - a)              a reduced along mesh.x
+ *     =>  y$1 = mean(x);  y$2 = mean(a);  y = y$1 - y$2          one allreduce, of y$2
+ *
  * A sum is a tree of additions and subtractions of one shape and placement, each read by the next alone. Its terms
  * are what is added. The bias of a product becomes a term of its own. */
 #include "shard/form.h"
@@ -213,6 +218,72 @@ static bool wants_group(summing *s, const ir_op_data *op, form *m) {
   return true;
 }
 
+/* ---- sums that are reduced ---- */
+static bool is_stated(const ir_func *f, const ir_stmt *stmt, ir_tensor t) {
+  return stmt->kind != IR_STMT_ON && stmt->targets[0].name == ir_tensor_at(f, t)->name;
+}
+
+/* Does what is stated of its axes count those that it reduces, besides others? Of two steps in its place, the sum has none. */
+static bool counts_reduced(const ir_func *f, const ir_op_data *op) {
+  ir_axes root = ir_tensor_at(f, op->result)->now.root;
+  uint32_t reduced = 0;
+  bool stated = false;
+  for (uint32_t i = 0; i < root.len; i++)
+    reduced += ir_axis_at(f, root.data[i])->kind == IR_AXIS_REDUCTION;
+  for (uint32_t i = 0; i < f->statements.len && !stated; i++)
+    stated = is_stated(f, &f->statements.data[i], op->result);
+  bool plain = reduced == 1 && form_reduces_plainly(f, op->result);
+  return stated && reduced > 0 && reduced < root.len && !plain;
+}
+
+/* Of a single number, statements are about reductions only: where devices have parts of these follows from operands. */
+static void forget_reduced(ir_func *f, ir_tensor t) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t n = 0;
+  if (ir_tensor_dims(f, t, dims)) return;
+  for (uint32_t i = 0; i < f->statements.len; i++)
+    if (!is_stated(f, &f->statements.data[i], t)) f->statements.data[n++] = f->statements.data[i];
+  f->statements.len = n;
+}
+
+/* A sum or mean of floats that are not rounded to 16 bits, and nothing else, of a sum of which it leaves fewer elements. */
+static bool reduces_sum(const summing *s, const ir_op_data *op) {
+  if ((op->code != IR_OP_SUM && op->code != IR_OP_MEAN) || counts_reduced(s->f, op)) return false;
+  ir_tensor t = op->operands[0];
+  const ir_op_data *of = t.id ? form_maker(s->f, t) : NULL;
+  ir_dtype dtype = ir_tensor_at(s->f, t)->dtype;
+  if (!of || !ir_op_adds(of) || s->reads.n[t.id] != 1 || is_streamed(s->f, t)) return false;
+  const int64_t *usual = ir_module_usual(s->f->module, s->c->scratch);
+  return (dtype == IR_F32 || dtype == IR_F64) && !is_streamed(s->f, op->result) &&
+         ir_tensor_elements(s->f, op->result, usual) < ir_tensor_elements(s->f, t, usual);
+}
+
+/* Has one of the other terms the shape of the sum? The others are stretched beside it. */
+static bool has_whole_rest(const summing *s) {
+  for (uint32_t i = 0; i < s->n; i++) {
+    const form_term *t = &s->terms[i];
+    if (!t->parts && !is_number(s->f, t->t) && has_shape_of(s->f, t->t, s->root)) return true;
+  }
+  return false;
+}
+
+static bool wants_apart(summing *s, const ir_op_data *op, form *m) {
+  if (!reduces_sum(s, op)) return false;
+  s->root = op->operands[0];
+  s->n = s->n_sums = 0;
+  if (!find_terms(s, form_maker(s->f, s->root), false, 0)) return false;
+  uint32_t parts = 0;
+  for (uint32_t i = 0; i < s->n; i++) {
+    if (!parts) parts = s->terms[i].parts;
+    if (s->terms[i].parts != parts) s->terms[i].parts = 0;
+  }
+  if (!parts || !has_whole_rest(s)) return false;
+  *m = (form){.ctx = s->c, .f = s->f, .write = form_apart, .rule = IR_RULE_TERMS, .op = *op};
+  m->n_terms = s->n;
+  m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
+  return true;
+}
+
 static bool is_root(const summing *s, const ir_op_data *op) {
   ir_tensor t = op->result;
   const ir_op_data *reader = s->reads.n[t.id] == 1 && s->reads.reader[t.id].id
@@ -227,7 +298,9 @@ uint32_t form_find_sums(shard_ctx *c, form **forms) {
   for (uint32_t i = 0; i < c->f->order.len; i++) {
     ir_op o = c->f->order.data[i];
     form m;
-    if (!is_root(&s, ir_op_at(c->f, o)) || !wants_group(&s, ir_op_at(c->f, o), &m)) continue;
+    const ir_op_data *op = ir_op_at(c->f, o);
+    bool wanted = is_root(&s, op) ? wants_group(&s, op, &m) : wants_apart(&s, op, &m);
+    if (!wanted) continue;
     forms[o.id] = arena_copy(c->scratch, &m, sizeof m);
     n++;
   }
@@ -266,16 +339,34 @@ static void grow_by(form *m, growing *g, bool numbers) {
   }
 }
 
-/* Numbers come last: they have no dtype of their own. */
-void form_sum(form *m) {
-  growing parts = {0}, all = {0};
-  grow_by(m, &all, false);
+/* The sum of the terms that are partial results, or lie elsewhere, and what is added to the others of their biases. */
+static growing parts_of_sum(form *m, growing *others) {
+  growing parts = {0};
   for (uint32_t i = 0; i < m->n_terms; i++) {
     const form_term *t = &m->terms[i];
     if (t->elsewhere) grow(m, &parts, t->t, t->negative);
-    else if (t->parts) grow(m, &parts, without_bias(m, *t, &all), t->negative);
+    else if (t->parts) grow(m, &parts, without_bias(m, *t, others), t->negative);
   }
+  return parts;
+}
+
+/* Numbers come last: they have no dtype of their own. */
+void form_sum(form *m) {
+  growing all = {0};
+  grow_by(m, &all, false);
+  growing parts = parts_of_sum(m, &all);
   grow(m, &all, parts.t, parts.negative);
   grow_by(m, &all, true);
   m->results[0] = all.t;
+}
+
+void form_apart(form *m) {
+  growing rest = {0};
+  grow_by(m, &rest, false);
+  growing parts = parts_of_sum(m, &rest);
+  grow_by(m, &rest, true);
+  forget_reduced(m->f, m->op.result);
+  rest.t = form_op(m, m->op.code, &rest.t, 1, m->op.attrs);
+  grow(m, &rest, form_op(m, m->op.code, &parts.t, 1, m->op.attrs), parts.negative);
+  m->results[0] = rest.t;
 }

@@ -48,6 +48,16 @@ static uint32_t find_wanted(shard_ctx *c, form **forms) {
 }
 
 /* ---- rewriting ---- */
+/* Where the reduction axis of a result is, among all its axes; false: it has none. */
+static bool find_reduction(const ir_func *f, ir_tensor t, int64_t *at) {
+  ir_axes root = ir_tensor_at(f, t)->defined.root;
+  for (uint32_t i = 0; i < root.len; i++) {
+    *at = i;
+    if (ir_axis_at(f, root.data[i])->kind == IR_AXIS_REDUCTION) return true;
+  }
+  return false;
+}
+
 /* The result takes over the name of the one it replaces, and with it all statements about it. */
 static void take_place(rewriting *r, ir_tensor old, ir_tensor now) {
   ir_tensor_data *from = ir_tensor_at(r->f, old), *to = ir_tensor_at(r->f, now);
@@ -76,11 +86,13 @@ static void name_steps(rewriting *r, form *m, uint32_t first, uint32_t base) {
 static void rewrite(rewriting *r, ir_op o) {
   ir_op_data op = *ir_op_at(r->f, o);
   form *m = r->forms[o.id];
+  int64_t at;
   uint32_t first = r->f->ops.len, base = ir_tensor_at(r->f, op.result)->name;
   m->first = r->first;
   m->owned = &r->owned;
   m->places = &r->places;
   m->op = op; /* what its operands were has perhaps been rewritten */
+  m->had_reduction = find_reduction(r->f, op.result, &at);
   if (r->instead[m->source.id].id) m->source = r->instead[m->source.id];
   if (r->instead[m->enters.id].id) m->enters = r->instead[m->enters.id];
   for (uint32_t i = 0; i < m->n_terms; i++)
@@ -109,16 +121,6 @@ static void rewrite_all(rewriting *r) {
 }
 
 /* ---- statements ---- */
-/* Where the reduction axis of a result is, among all its axes; false: it has none. */
-static bool find_reduction(const ir_func *f, ir_tensor t, int64_t *at) {
-  ir_axes root = ir_tensor_at(f, t)->defined.root;
-  for (uint32_t i = 0; i < root.len; i++) {
-    *at = i;
-    if (ir_axis_at(f, root.data[i])->kind == IR_AXIS_REDUCTION) return true;
-  }
-  return false;
-}
-
 /* Axes that are counted from the end come before `more` others than they did. */
 static void count_more(ir_func *f, ir_stmt *s, int64_t more) {
   if (s->axis < 0) s->axis -= more;
@@ -161,7 +163,7 @@ static void move_reductions(rewriting *r, uint32_t n_ops) {
   for (uint32_t i = 0; i < n_ops; i++) {
     const form *m = r->forms[i];
     for (uint32_t k = 0; m && k < ir_op_n_results(&m->op); k++)
-      move_reduction_last(r->f, m->results[k], m->write == form_groups || m->write == form_outer);
+      move_reduction_last(r->f, m->results[k], m->had_reduction);
   }
 }
 
