@@ -67,7 +67,7 @@ status api_read_file(const char *path, const allocator *memory, char **data, siz
 /* ---- what options hold beside the table (options.c, world.c) ---- */
 rt_device_memory api_device_memory(const weir_options *o);
 rt_group *api_world_group(const weir_options *o); /* NULL: none */
-rt_group *api_group_of(const weir_world *w);
+weir_status api_group_of(const weir_world *w, rt_group **result);
 
 /* ---- handles ---- */
 static inline ir_func *api_func(const weir_fusion *f) { return (ir_func *)f; }

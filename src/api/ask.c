@@ -18,6 +18,7 @@ static status ask_body(arena *scratch, void *context) {
 
 weir_status api_ask(const weir_program *p, api_body body, void *context) {
   ask_call c = {(weir_program *)p, body, context};
+  if (api_check_process(p) != WEIR_OK) return WEIR_BAD_USAGE;
   (void)pthread_mutex_lock(&c.p->lock);
   weir_status st = api_call(&p->memory, ask_body, &c);
   (void)pthread_mutex_unlock(&c.p->lock);
@@ -297,6 +298,7 @@ weir_status weir_program_note(const weir_program *p, char **note) {
 weir_status weir_program_counts(const weir_program *p, weir_counts *result) {
   if (!p || !result) return api_refuse("weir_program_counts: an argument is NULL");
   if (api_check_size(result->struct_size, "weir_program_counts") != WEIR_OK) return WEIR_BAD_USAGE;
+  if (api_check_process(p) != WEIR_OK) return WEIR_BAD_USAGE;
   weir_program *locked = (weir_program *)p;
   (void)pthread_mutex_lock(&locked->lock);
   weir_counts all = {.struct_size = result->struct_size,

@@ -28,8 +28,9 @@ rt_device_memory api_device_memory(const weir_options *o) { return o->device_mem
 
 weir_status weir_options_set_world(weir_options *o, const weir_world *w) {
   if (!o) return api_refuse("weir_options_set_world: the options are NULL");
-  rt_group *before = o->group;
-  o->group = w ? api_group_of(w) : NULL;
+  rt_group *before = o->group, *group = NULL;
+  if (w && api_group_of(w, &group) != WEIR_OK) return WEIR_BAD_USAGE;
+  o->group = group;
   if (o->group) o->group->retain(o->group);
   if (before) before->release(before);
   return WEIR_OK;

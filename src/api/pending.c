@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "api/program.h"
+#include "base/process.h"
 #include "session/follow.h"
 
 /* Allocated by malloc, since it may outlive its program. Copies of arguments are in the program's memory. */
@@ -19,6 +20,7 @@ struct weir_pending {
   api_error *error;
   weir_program *program;
   const session_queue *queue; /* of the program, which may be gone */
+  uint32_t process;           /* that began it */
   rt_control control;
   weir_done_fn *done;
   void *context;
@@ -172,6 +174,7 @@ static status create(const weir_program *p, weir_pending **result) {
   weir_pending *r = memory_alloc(&memory_default, sizeof *r);
   if (!r) return STATUS_OUT_OF_MEMORY;
   *r = (weir_pending){.program = (weir_program *)p, .holders = 1, .queue = &p->queue};
+  r->process = process_number();
   r->job.run = run;
   status st = session_lock_init(&r->lock, &r->changed);
   if (st == STATUS_OK) {
@@ -235,9 +238,12 @@ static struct timespec time_after(int64_t ns) {
   return t;
 }
 
+/* The run was begun before a fork(): it goes on in the parent alone. */
+static bool is_of_parent(const weir_pending *r) { return r->process != process_number(); }
+
 bool weir_pending_poll(const weir_pending *pending, int64_t timeout_ns) {
   weir_pending *r = (weir_pending *)pending;
-  if (!r) return true;
+  if (!r || is_of_parent(r)) return true;
   struct timespec until = timeout_ns > 0 ? time_after(timeout_ns) : (struct timespec){0};
   int late = 0;
   (void)pthread_mutex_lock(&r->lock);
@@ -251,6 +257,8 @@ bool weir_pending_poll(const weir_pending *pending, int64_t timeout_ns) {
 
 weir_status weir_pending_wait(const weir_pending *r) {
   if (!r) return api_refuse("weir_pending_wait: the run is NULL");
+  if (is_of_parent(r))
+    return api_refuse("weir_pending_wait: the run was begun before fork(), in another process");
   if (session_queue_is_mine(r->queue) && !weir_pending_poll(r, 0))
     return api_refuse("weir_pending_wait: a callback waits for a later run of its own program");
   (void)weir_pending_poll(r, -1);
@@ -261,7 +269,7 @@ weir_status weir_pending_wait(const weir_pending *r) {
 
 /* Other processes would wait for what this one does not do. */
 void weir_pending_cancel(weir_pending *r) {
-  if (!r) return;
+  if (!r || is_of_parent(r)) return;
   (void)pthread_mutex_lock(&r->lock);
   bool is_over = r->is_telling;
   bool is_spread = !is_over && r->program->session.ranks.n < r->program->session.ranks.world;
@@ -270,5 +278,5 @@ void weir_pending_cancel(weir_pending *r) {
 }
 
 void weir_pending_destroy(weir_pending *r) {
-  if (r) release(r);
+  if (r && !is_of_parent(r)) release(r);
 }

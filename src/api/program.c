@@ -5,6 +5,7 @@
 #include "api/passes.h"
 #include "api/program.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "choose/variants.h"
 #include "ir/build.h"
 #include "ir/host.h"
@@ -212,6 +213,7 @@ static status create(const allocator *given, weir_program **result) {
   weir_program *p = memory_alloc(given, sizeof *p);
   if (!p) return STATUS_OUT_OF_MEMORY;
   *p = (weir_program){.memory = {locked_alloc, locked_free, p}, .given = *given};
+  p->process = process_number();
   bool first = pthread_mutex_init(&p->lock, NULL) == 0;
   bool second = first && pthread_mutex_init(&p->memory_lock, NULL) == 0;
   if (second && session_queue_init(&p->queue, destroy_later, p) == STATUS_OK) {
@@ -280,8 +282,16 @@ const char *weir_program_device(const weir_program *p) {
   return p && p->session.device ? p->session.device->ops->name : "ref";
 }
 
+weir_status api_check_process(const weir_program *p) {
+  if (p->process == process_number()) return WEIR_OK;
+  return api_refuse("the program was compiled before fork(), and its threads are not in this "
+                    "process: compile it here");
+}
+
+/* In a child of fork() its memory is left alone: threads that are not there may hold its locks, and its
+ * connections are the parent's. */
 void weir_program_destroy(weir_program *p) {
-  if (!p || !session_queue_close(&p->queue)) return;
+  if (!p || p->process != process_number() || !session_queue_close(&p->queue)) return;
   allocator a = p->given;
   session_close(&p->session);
   arena_destroy(&p->scratch);

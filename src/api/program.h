@@ -50,6 +50,7 @@ struct weir_program {
   int64_t *held;       /* extents that passed ir_bind_check() last, under the lock */
   uint32_t n_held, most_held;
   session_queue queue; /* of runs begun by weir_run_async() */
+  uint32_t process;    /* that compiled it, and has its threads (base/process.h) */
   arena scratch; /* of runs on the device, under the lock; kept between runs, to allocate nothing */
 };
 
@@ -57,6 +58,9 @@ struct weir_program {
  * takes; NULL: it takes the program as it is marked, or the shapes are not complete. (program.c) */
 weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                             const char **pass);
+
+/* Refuses a program that was compiled before a fork(). (program.c) */
+weir_status api_check_process(const weir_program *p);
 
 /* Asks a program something: runs the body under the program's lock, with a scratch arena and a
  * guard; diagnostics of the program become the message. (ask.c) */

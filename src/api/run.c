@@ -207,6 +207,7 @@ weir_status api_run_check(const weir_program *p, const weir_run_args *args, cons
   if (args->struct_size < offsetof(weir_run_args, seed))
     return api_refuse("%s: struct_size is %zu; set it to sizeof(weir_run_args)", function,
                       args->struct_size);
+  if (api_check_process(p) != WEIR_OK) return WEIR_BAD_USAGE;
   *result = (weir_run_args){0};
   api_copy_sized(result, args, args->struct_size, sizeof *result);
   if ((result->n_inputs && !result->inputs) || (result->n_outputs && !result->outputs))

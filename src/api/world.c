@@ -1,13 +1,23 @@
 /* Worlds of the caller: groups of processes (comm/processes/group.h) as objects of the API. */
 #include "api/api.h"
+#include "base/process.h"
 #include "comm/processes/group.h"
 #include "comm/processes/launch.h"
 
 struct weir_world {
   rt_group *group;
+  uint32_t process; /* that made it, and has its connections (base/process.h) */
 };
 
-rt_group *api_group_of(const weir_world *w) { return w->group; }
+static bool is_of_parent(const weir_world *w) { return w->process != process_number(); }
+
+weir_status api_group_of(const weir_world *w, rt_group **result) {
+  if (is_of_parent(w))
+    return api_refuse(
+        "the world was made before fork(), and its ranks talk to another process: make one here");
+  *result = w->group;
+  return WEIR_OK;
+}
 
 /* ---- where it comes from ---- */
 typedef struct world_call {
@@ -90,13 +100,14 @@ weir_status weir_world_create(const weir_world_args *args, weir_world **result) 
   if (!w) return api_end(STATUS_OUT_OF_MEMORY);
   weir_status st = api_call(&memory_default, create_body, &c);
   w->group = c.group;
+  w->process = process_number();
   if (st == WEIR_OK) *result = w;
   else weir_world_destroy(w);
   return st;
 }
 
 void weir_world_destroy(weir_world *w) {
-  if (!w) return;
+  if (!w || is_of_parent(w)) return;
   if (w->group) w->group->release(w->group);
   memory_free(&memory_default, w);
 }

@@ -941,6 +941,22 @@ class Donated(unittest.TestCase):
 
 
 class Process(unittest.TestCase):
+    def test_fork(self):
+        """A child that was forked between runs ends by itself, and cannot run what its parent compiled."""
+        code = """if True:
+            import os, sys, numpy as np, weir
+            f = weir.compile("fusion f { x : f32[n]; y = x * 2; return y }")
+            f.run_async(np.ones(3, "f4")).wait()
+            pid = os.fork()
+            if pid:
+                sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            try:
+                f(np.ones(3, "f4"))
+            except weir.ProgramError as error:
+                sys.exit("compiled before fork()" not in str(error))
+            sys.exit(2)"""
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
     def test_demo(self):
         r = subprocess.run([sys.executable, "-m", "weir", "demo"], capture_output=True, text=True)
         self.assertEqual(r.returncode, 0, r.stderr)
