@@ -239,8 +239,7 @@ typedef struct note_call {
 } note_call;
 
 /* Says which program was chosen, if that may be a surprise. Only rank 0 knows the times. */
-static void note_choice(const session *x, strbuf *out) {
-  const choose_choice *c = &x->choice;
+static void note_choice(const session *x, const choose_choice *c, strbuf *out) {
   const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;
   if (c->ns == 0) return;
   if (c->too_large_bytes && added)
@@ -273,15 +272,17 @@ static void note_streams(const session *x, strbuf *out) {
 
 static status note_body(arena *scratch, void *context) {
   note_call *c = context;
-  const session *x = &c->p->session;
+  session *x = &c->p->session;
   explain_subject subject = {.scratch = scratch};
+  choose_choice choice = x->choice;
   ir_env env;
   strbuf out;
   strbuf_init(&out, scratch);
-  note_choice(x, &out);
-  note_streams(x, &out);
   subject.h = session_last(x, scratch, &env);
   subject.env = &env;
+  if (subject.h) TRY(session_told_choice(x, &env, &choice));
+  note_choice(x, &choice, &out);
+  note_streams(x, &out);
   if (subject.h && subject.h->host->lowered) explain_notes(&subject, &out);
   if (out.len == 0) return STATUS_OK;
   out.data[--out.len] = '\0'; /* lines are separated */

@@ -95,11 +95,34 @@ status choose_pick(const choose_world *w, const ir_env *env, ir_func *marked,
     double ns;
     if (i == v->plain || !may_gain(w, v, i, c.ns)) continue;
     TRY(estimate(w, env, v, i, marked, &ns));
-    if (c.streamed_ns == 0 || ns < c.streamed_ns) c.streamed_ns = ns;
+    if (c.streamed_ns == 0 || ns < c.streamed_ns) {
+      c.streamed_ns = ns;
+      c.streamed = (uint8_t)i;
+    }
     if (!is_faster(v, i, ns, c.ns)) continue;
     c.best = (uint8_t)i;
     c.ns = ns;
   }
   *result = c;
+  return STATUS_OK;
+}
+
+static ir_func *host_of(const choose_variants *v, uint8_t i, ir_func *marked) {
+  return i ? v->list[i - 1].host : marked;
+}
+
+status choose_simulate_times(const choose_world *w, const ir_env *env, ir_func *marked,
+                             const choose_variants *v, choose_choice *choice) {
+  ir_env bound = *env;
+  bool is_small;
+  double plain_ns = 0, streamed_ns = 0;
+  bound.func = host_of(v, choice->streamed, marked);
+  TRY(find_small(w, &bound, &is_small));
+  if (!is_small) return STATUS_OK;
+  TRY(choose_simulate_ns(w, env, host_of(v, v->plain, marked), &plain_ns));
+  TRY(choose_simulate_ns(w, env, bound.func, &streamed_ns));
+  if (plain_ns >= streamed_ns) return STATUS_OK;
+  choice->ns = choice->plain_ns = plain_ns;
+  choice->streamed_ns = streamed_ns;
   return STATUS_OK;
 }

@@ -43,7 +43,8 @@ typedef struct choose_world {
 } choose_world;
 
 typedef struct choose_choice {
-  uint8_t best; /* 0: the program as it is marked; i: variant i - 1 */
+  uint8_t best;     /* 0: the program as it is marked; i: variant i - 1 */
+  uint8_t streamed; /* the fastest with some streams */
   /* What the model says of it, of the one without streams, and of the fastest with some. */
   double ns, plain_ns, streamed_ns;
   int64_t
@@ -53,5 +54,9 @@ typedef struct choose_choice {
 /* Among `marked` and at least one variant. */
 NODISCARD status choose_pick(const choose_world *w, const ir_env *env, ir_func *marked,
                              const choose_variants *v, choose_choice *result);
+/* Of a program whose streams are not used: the times that the simulator predicts for all ranks take the place of the
+ * model's for one, if they are soon known and agree with the choice. */
+NODISCARD status choose_simulate_times(const choose_world *w, const ir_env *env, ir_func *marked,
+                                       const choose_variants *v, choose_choice *choice);
 
 #endif

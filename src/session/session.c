@@ -126,6 +126,14 @@ status session_pick(session *x, const ir_env *env, uint8_t *choice) {
   return STATUS_OK;
 }
 
+status session_told_choice(session *x, const ir_env *env, choose_choice *result) {
+  *result = x->choice;
+  bool unused = x->choice.ns > 0 && x->choice.best && x->choice.best == x->variants.plain;
+  if (!unused || x->choice.too_large_bytes) return STATUS_OK;
+  choose_world world = session_world(x);
+  return choose_simulate_times(&world, env, x->host, &x->variants, result);
+}
+
 status session_choose(session *x, const ir_env *env, const char **pass) {
   uint8_t choice;
   TRY(session_pick(x, env, &choice));

@@ -93,6 +93,8 @@ void session_close(session *x); /* accepts a zeroed one */
 rt_speed session_speed(const session *x);
 /* What the functions of `choose` are given; it binds by session_bind_rank(). */
 choose_world session_world(session *x);
+/* The choice of the run that env belongs to, with the times that are told of it. */
+NODISCARD status session_told_choice(session *x, const ir_env *env, choose_choice *result);
 /* The number of streams of the plan that ran last. If the memory limit made it smaller than the session's,
  * *too_large_bytes is the memory of buffers with all streams. */
 uint32_t session_streams(const session *x, int64_t *too_large_bytes);
