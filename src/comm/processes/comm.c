@@ -1,4 +1,5 @@
 /* The operations of the mpi backend. */
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,10 +84,17 @@ static mpi_world *enter(mpi_engine *e, const rt_comm_options *options, const all
   return w;
 }
 
+bool mpi_are_crowded(const mpi_process *processes, uint32_t n, uint32_t me, uint32_t cores) {
+  uint32_t sharing = 0;
+  for (uint32_t r = 0; r < n; r++) sharing += processes[r].cores == processes[me].cores;
+  return sharing > cores;
+}
+
 static void first_meeting(mpi_engine *e) {
   mpi_engine_lock(e);
   for (uint32_t r = 0; r < e->place.size; r++)
     e->n_here += e->processes[r].host == e->processes[e->place.rank].host;
+  e->is_crowded = mpi_are_crowded(e->processes, e->place.size, e->place.rank, e->own_cores);
   if (e->transport->met) e->transport->met(e->link);
   mpi_engine_unlock(e);
 }
@@ -271,11 +279,13 @@ static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return mpi_is_complete(ticket) || mpi_world_state((mpi_world *)comm) == MPI_FAILED;
 }
 
-/* A thread that finds nothing to do here goes to sleep; the progress thread then looks more often. */
+/* A thread that finds nothing to do here goes to sleep; the progress thread then looks more often. Before that it
+ * looks for a while: where ranks share cores, what it waits for may wait for its core. */
 static bool mpi_progress(rt_comm *comm) {
   mpi_engine *e = ((mpi_world *)comm)->engine;
   bool moved = mpi_engine_drive(e);
   if (!moved && !atomic_load(&e->is_awaited)) atomic_store(&e->is_awaited, true);
+  if (!moved && e->is_crowded) (void)sched_yield();
   return moved;
 }
 

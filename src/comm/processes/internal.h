@@ -178,6 +178,7 @@ struct mpi_world {
 typedef struct mpi_process {
   uint32_t epoch; /* worlds it has opened */
   uint64_t host;  /* equal: on this machine */
+  uint64_t cores; /* equal: they may run on the same cores */
   int pid, pid_fd;
   bool is_dead, said_bye;
   int64_t died_ns;
@@ -211,7 +212,9 @@ struct mpi_engine {
   char *scratch; /* a chunk */
   int64_t tick_ns;
   uint32_t cores, n_here; /* of this machine; ranks on it */
+  uint32_t own_cores;     /* that this rank may run on */
   bool is_bound;          /* to one core, which other threads of this rank need too */
+  bool is_crowded;        /* more ranks run on its cores than there are */
   _Atomic uint32_t waiters;
   _Atomic bool is_awaited; /* a thread that called progress() has nothing else to do */
   _Atomic bool is_starved; /* a stream's window was found nearly empty */
@@ -227,6 +230,10 @@ struct mpi_engine {
     char reason[256];
   } thread;
 };
+
+/* ---- comm.c ---- */
+/* Do more of these processes run on the cores of process `me` than it has? */
+bool mpi_are_crowded(const mpi_process *processes, uint32_t n, uint32_t me, uint32_t cores);
 
 /* ---- load.c ---- */
 /* The transport of the MPI whose launcher started this process. */

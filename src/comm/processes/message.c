@@ -28,7 +28,7 @@ typedef struct head {
 } head;
 
 typedef struct open_body {
-  uint64_t host;
+  uint64_t host, cores;
   int pid;
 } open_body;
 
@@ -110,7 +110,7 @@ static void say(mpi_engine *e, message_kind kind, uint32_t epoch, uint32_t to, c
 
 void mpi_say_open(mpi_engine *e, uint32_t epoch) {
   const mpi_process *me = &e->processes[e->place.rank];
-  open_body body = {.host = me->host, .pid = me->pid};
+  open_body body = {.host = me->host, .cores = me->cores, .pid = me->pid};
   for (uint32_t r = 0; r < e->place.size; r++)
     if (r != e->place.rank) say(e, OPEN, epoch, r, &body, sizeof body);
 }
@@ -233,6 +233,7 @@ static void hear_open(mpi_engine *e, const head *h, const void *data) {
   mpi_process *p = &e->processes[h->from];
   p->epoch = h->epoch;
   p->host = body.host;
+  p->cores = body.cores;
   p->pid = body.pid;
   if (p->pid_fd >= 0 || body.host != e->processes[e->place.rank].host) return;
 #ifdef SYS_pidfd_open

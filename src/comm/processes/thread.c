@@ -141,10 +141,10 @@ uint64_t mpi_machine_hash(void) {
   return mix(rt_system_hash(), space);
 }
 
-/* As launchers bind a rank to a core. */
-static bool is_bound(void) {
+/* On which this process may run, as launchers bind ranks to cores. */
+static uint32_t own_cores(uint32_t all) {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : all;
 }
 
 static status make_engine(mpi_engine *e) {
@@ -157,10 +157,12 @@ static status make_engine(mpi_engine *e) {
     return STATUS_OUT_OF_MEMORY;
   for (uint32_t r = 0; r < e->place.size; r++) e->processes[r] = (mpi_process){.pid_fd = -1};
   e->processes[e->place.rank].host = mpi_machine_hash();
+  e->processes[e->place.rank].cores = rt_cores_hash();
   e->processes[e->place.rank].pid = (int)getpid();
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   e->cores = cores > 0 ? (uint32_t)cores : 1;
-  e->is_bound = is_bound();
+  e->own_cores = own_cores(e->cores);
+  e->is_bound = e->own_cores == 1;
   if (!mpi_engine_listen(e)) return fail(STATUS_SYSTEM, "%s", e->broken_text);
   return STATUS_OK;
 }
