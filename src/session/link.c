@@ -47,71 +47,103 @@ static status probe(const session_ranks *r, char *memory, session_link *result) 
 }
 
 /* ---- what it costs ---- */
-/* A thread that computes: how much it gets done tells what else its core does. */
+enum {
+  WORK_FLOATS = 64 << 10, /* as much as a product keeps in an inner cache */
+  ROUNDS = 9,
+  STEPS = 8,
+  STEP_BYTES = 4 << 10, /* more than what travels with a post */
+  ALONE_NS = 10000000,
+  BULK_NS = 20000000,
+  BULK_NAP_NS = 300000,
+  STEP_NAP_NS = 40000,
+};
+
+/* A thread that computes: how much it gets done tells what else its core does, and what that leaves of its cache. */
 typedef struct worker {
+  float *data;
   atomic_bool ends;
   _Atomic uint64_t done;
 } worker;
 
 static void *work(void *context) {
-  enum { STEP = 2000 };
+  enum { PART = 4 << 10 };
   worker *w = context;
-  while (!atomic_load_explicit(&w->ends, memory_order_relaxed)) {
-    for (volatile int i = 0; i < STEP;) i = i + 1;
+  for (size_t at = 0; !atomic_load_explicit(&w->ends, memory_order_relaxed);
+       at = (at + PART) % WORK_FLOATS) {
+    for (size_t i = at; i < at + PART; i++) w->data[i] = w->data[i] * 0.5F + 1;
     (void)atomic_fetch_add_explicit(&w->done, 1, memory_order_relaxed);
   }
   return NULL;
 }
 
-typedef struct mark {
-  int64_t ns;
-  uint64_t done;
-} mark;
-
-static mark mark_of(worker *w) { return (mark){rt_clock_ns(), atomic_load(&w->done)}; }
-
-static double rate(mark from, mark to) {
-  return to.ns > from.ns ? (double)(to.done - from.done) / (double)(to.ns - from.ns) : 0;
-}
-
-enum {
-  ROUNDS = 5,
-  MOST_TURNS = 16,
-  TURN_BYTES = 1 << 20,
-  BULK_NAP_NS = 300000,
-  STEPS = 16,
-  STEP_NAP_NS = 40000,
-};
+/* What a rank sends to each of the others, and where it gets theirs. */
+typedef struct hands {
+  const session_ranks *ranks;
+  char *in, *out;
+  uint32_t others;
+  uint8_t turns;        /* in which bytes move */
+  int64_t bulk_floats;  /* added up in a turn; adding takes of a core, too */
+  double step_bytes_ns; /* of a step, at the link's rate */
+} hands;
 
 /* How much communication slows down computing, and the reverse. */
 typedef struct costs {
-  double usual, beside;   /* rates of the worker: alone, and while bytes move */
-  double step_ns[ROUNDS]; /* of a few bytes, while the worker computes */
+  session_link_round rounds[ROUNDS];
+  double step_ns[ROUNDS * STEPS];
+  uint32_t n_steps;
 } costs;
 
-/* The mean of some: each needs the thread that communicates to wake up on all ranks. */
-static status step(const session_ranks *r, char *memory, double *ns) {
+/* What all send, where each gets it: twice what one sends to all, or a step of very many. */
+static size_t out_bytes(uint32_t others) {
+  size_t steps = ((size_t)others + 1) * STEP_BYTES;
+  return steps > (size_t)2 * PROBE_BYTES ? steps : (size_t)2 * PROBE_BYTES;
+}
+
+static void sleep_for(int64_t ns) {
+  const struct timespec t = {.tv_nsec = ns};
+  (void)nanosleep(&t, NULL);
+}
+
+static double rate_since(const worker *w, int64_t start_ns, uint64_t done) {
+  int64_t ns = rt_clock_ns() - start_ns;
+  return ns > 0 ? (double)(atomic_load(&w->done) - done) / (double)ns : 0;
+}
+
+static double rate_alone(const worker *w) {
   int64_t start_ns = rt_clock_ns();
-  for (int i = 0; i < STEPS; i++)
-    TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, 8, STEP_NAP_NS));
-  *ns = (double)(rt_clock_ns() - start_ns) / STEPS;
+  uint64_t done = atomic_load(&w->done);
+  sleep_for(ALONE_NS);
+  return rate_since(w, start_ns, done);
+}
+
+static status rate_beside(const hands *h, const worker *w, double *rate) {
+  int64_t start_ns = rt_clock_ns();
+  uint64_t done = atomic_load(&w->done);
+  for (uint8_t k = 0; k < h->turns; k++)
+    TRY(session_ranks_add(h->ranks, (const float *)(void *)h->in, (float *)(void *)h->out,
+                          h->bulk_floats, BULK_NAP_NS));
+  *rate = rate_since(w, start_ns, done);
   return STATUS_OK;
 }
 
-/* In turns with and without the link in use, for some 20 ms each. The best of both rates counts: whatever
- * else the machine does makes it slower. */
-static status compare(const session_ranks *r, char *memory, worker *w, uint8_t turns, costs *c) {
-  const struct timespec alone = {.tv_nsec = 20000000};
+/* The link rests before it, and takes its bytes at once if it can; a few bytes make all begin together. */
+static status step(const hands *h, double *ns) {
+  sleep_for(200000 + (int64_t)h->step_bytes_ns);
+  TRY(session_ranks_share(h->ranks, h->in, h->out, 8, STEP_NAP_NS));
+  int64_t start_ns = rt_clock_ns();
+  TRY(session_ranks_share(h->ranks, h->in, h->out, STEP_BYTES, STEP_NAP_NS));
+  *ns = (double)(rt_clock_ns() - start_ns) / h->others;
+  return STATUS_OK;
+}
+
+/* In turns with and without the link in use. */
+static status compare(const hands *h, const worker *w, costs *c) {
   for (int i = 0; i < ROUNDS; i++) {
-    TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, 8, 0));
-    mark first = mark_of(w);
-    (void)nanosleep(&alone, NULL);
-    mark second = mark_of(w);
-    for (uint8_t k = 0; k < turns; k++)
-      TRY(session_ranks_pass_on(r, memory, memory + PROBE_BYTES, TURN_BYTES, BULK_NAP_NS));
-    c->usual = fmax(c->usual, rate(first, second));
-    c->beside = fmax(c->beside, rate(second, mark_of(w)));
-    TRY(step(r, memory, &c->step_ns[i]));
+    TRY(session_ranks_share(h->ranks, h->in, h->out, 8, 0));
+    c->rounds[i].before = rate_alone(w);
+    TRY(rate_beside(h, w, &c->rounds[i].beside));
+    c->rounds[i].after = rate_alone(w);
+    for (int k = 0; k < STEPS; k++) TRY(step(h, &c->step_ns[c->n_steps++]));
   }
   return STATUS_OK;
 }
@@ -121,40 +153,69 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static status find_cost(const session_ranks *r, char *memory, session_link *result) {
-  const double most = 0.9, turn_ns = TURN_BYTES / result->bytes_per_ns;
-  uint8_t turns = (uint8_t)fmax(1, fmin(20e6 / turn_ns, MOST_TURNS));
+static double median(double *of, uint32_t n) {
+  qsort(of, n, sizeof *of, by_size);
+  return of[n / 2];
+}
+
+double session_link_lost(const session_link_round *rounds, uint32_t n) {
+  enum { MOST = 64 };
+  const double most = 0.9;
+  double lost[MOST] = {0};
+  if (n > MOST) n = MOST;
+  for (uint32_t i = 0; i < n; i++) {
+    double alone = (rounds[i].before + rounds[i].after) / 2;
+    if (alone > 0) lost[i] = 1 - rounds[i].beside / alone;
+  }
+  return n ? fmin(fmax(median(lost, n), 0), most) : 0;
+}
+
+/* Of the time at the link's rate, in turns that fit the buffers. */
+static void plan_bulk(hands *h, double bytes_per_ns) {
+  const double most = PROBE_BYTES, turn = fmin(0.5 * BULK_NS * bytes_per_ns, most);
+  double n = h->others + 1, moved = 2.0 * h->others / n * sizeof(float);
+  h->bulk_floats = (int64_t)fmax(turn / moved, STEP_BYTES);
+  double turn_ns = (double)h->bulk_floats * moved / bytes_per_ns;
+  h->turns = (uint8_t)fmax(1, fmin(BULK_NS / turn_ns, 16));
+}
+
+static status find_cost(hands *h, session_link *result) {
   costs c = {0};
-  worker w = {0};
+  worker w = {.data = (float *)(void *)(h->out + out_bytes(h->others))};
   pthread_t thread;
-  TRY(session_ranks_decide(r, &turns));
+  plan_bulk(h, result->bytes_per_ns);
+  TRY(session_ranks_tell(h->ranks, &h->bulk_floats, sizeof h->bulk_floats));
+  TRY(session_ranks_decide(h->ranks, &h->turns));
+  h->step_bytes_ns = (double)STEP_BYTES * h->others / result->bytes_per_ns;
   bool works = pthread_create(&thread, NULL, work, &w) == 0;
-  status st = compare(r, memory, &w, turns, &c);
+  status st = compare(h, &w, &c);
   atomic_store(&w.ends, true);
   if (works) (void)pthread_join(thread, NULL);
-  double lost = c.usual > 0 ? 1 - c.beside / c.usual : 0;
-  result->cores = fmin(fmax(lost, 0), most);
-  qsort(c.step_ns, ROUNDS, sizeof *c.step_ns, by_size);
-  result->latency_ns = c.step_ns[1]; /* but for one the best: others make the rest slower */
-  return st;
+  TRY(st);
+  result->cores = session_link_lost(c.rounds, ROUNDS);
+  result->latency_ns = median(c.step_ns, c.n_steps);
+  return STATUS_OK;
 }
 
 /* Naps end when they should, and not up to 50 us later. */
-static status find_cost_on_time(const session_ranks *r, char *memory, session_link *result) {
+static status find_cost_on_time(hands *h, session_link *result) {
   int slack_ns = prctl(PR_GET_TIMERSLACK);
   if (slack_ns > 0) (void)prctl(PR_SET_TIMERSLACK, 1UL);
-  status st = find_cost(r, memory, result);
+  status st = find_cost(h, result);
   if (slack_ns > 0) (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
   return st;
 }
 
 status session_link_measure(const session_ranks *r, const allocator *memory, session_link *result) {
-  char *buffer = memory_alloc(memory, 2 * (size_t)PROBE_BYTES);
-  if (!buffer) return STATUS_OUT_OF_MEMORY;
-  memset(buffer, 0, 2 * (size_t)PROBE_BYTES);
+  hands h = {.ranks = r, .others = r->world - 1};
+  size_t bytes = PROBE_BYTES + out_bytes(h.others) + WORK_FLOATS * sizeof(float);
+  h.in = memory_alloc(memory, bytes);
+  if (!h.in) return STATUS_OUT_OF_MEMORY;
+  memset(h.in, 0, bytes);
+  h.out = h.in + PROBE_BYTES;
   *result = (session_link){0};
-  status st = probe(r, buffer, result);
-  if (st == STATUS_OK) st = find_cost_on_time(r, buffer, result);
-  memory_free(memory, buffer);
+  status st = probe(r, h.in, result);
+  if (st == STATUS_OK) st = find_cost_on_time(&h, result);
+  memory_free(memory, h.in);
   return st;
 }

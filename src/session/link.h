@@ -12,6 +12,14 @@ typedef struct session_link {
   double cores;       /* the fraction of a thread's time that sending and receiving takes */
 } session_link;
 
+/* How fast a thread computes: alone, while bytes move, and alone again. */
+typedef struct session_link_round {
+  double before, beside, after;
+} session_link_round;
+/* The fraction of its time that communication takes, by the median of the rounds: others that use a core for some
+ * rounds do not count. */
+double session_link_lost(const session_link_round *rounds, uint32_t n);
+
 /* All processes call it. */
 NODISCARD status session_link_measure(const session_ranks *r, const allocator *memory,
                                       session_link *result);

@@ -215,22 +215,43 @@ static status collective(const session_ranks *r, rt_comm_request *q) {
   return wait_for(r, &ticket);
 }
 
+/* Posts, and waits as session_ranks_pass_on() says. */
+static status run_with_naps(const session_ranks *r, rt_comm_request *q, int64_t nap_ns) {
+  const struct timespec nap = {.tv_nsec = nap_ns};
+  rt_comm_ticket ticket;
+  TRY(post(r, q, &ticket));
+  for (int64_t end_ns = rt_clock_ns() + 1000000000;
+       nap_ns && rt_clock_ns() < end_ns && !r->endpoints[0]->ops->done(r->endpoints[0], &ticket);)
+    (void)nanosleep(&nap, NULL);
+  return wait_for(r, &ticket);
+}
+
+status session_ranks_share(const session_ranks *r, const void *in, void *out, int64_t bytes,
+                           int64_t nap_ns) {
+  rt_comm_request q = {
+      .kind = IR_COMM_ALLGATHER, .dtype = IR_U8, .count = bytes, .in = in, .out = out};
+  return run_with_naps(r, &q, nap_ns);
+}
+
+status session_ranks_add(const session_ranks *r, const float *in, float *out, int64_t count,
+                         int64_t nap_ns) {
+  rt_comm_request q = {
+      .kind = IR_COMM_ALLREDUCE, .op = IR_COMBINE_SUM, .dtype = IR_F32, .count = count};
+  q.in = in;
+  q.out = out;
+  return run_with_naps(r, &q, nap_ns);
+}
+
 status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
                              int64_t nap_ns) {
-  const struct timespec nap = {.tv_nsec = nap_ns};
   uint32_t n = r->world, me = r->endpoints[0]->rank;
-  rt_comm_ticket ticket;
   rt_comm_request q = {
       .kind = IR_COMM_PERMUTE, .dtype = IR_U8, .count = bytes, .count_from = bytes};
   q.to = (int32_t)((me + 1) % n);
   q.from = (int32_t)((me + n - 1) % n);
   q.in = in;
   q.out = out;
-  TRY(post(r, &q, &ticket));
-  for (int64_t end_ns = rt_clock_ns() + 1000000000;
-       nap_ns && rt_clock_ns() < end_ns && !r->endpoints[0]->ops->done(r->endpoints[0], &ticket);)
-    (void)nanosleep(&nap, NULL);
-  return wait_for(r, &ticket);
+  return run_with_naps(r, &q, nap_ns);
 }
 
 status session_ranks_agree(const session_ranks *r, uint64_t program) {

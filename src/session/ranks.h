@@ -66,6 +66,11 @@ bool session_ranks_are_spread(const session_ranks *r);
  * sleeps and polls at that interval; 0: it moves data itself meanwhile. */
 NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
                                        int64_t nap_ns);
+/* The same way: `out` becomes what each rank gives as `in`, `bytes` each; or the sums of `count` floats of all. */
+NODISCARD status session_ranks_share(const session_ranks *r, const void *in, void *out,
+                                     int64_t bytes, int64_t nap_ns);
+NODISCARD status session_ranks_add(const session_ranks *r, const float *in, float *out,
+                                   int64_t count, int64_t nap_ns);
 
 /* A message between this rank and `peer`, one of which is rank 0; `sends`: from this rank. */
 NODISCARD status session_ranks_transfer(const session_ranks *r, bool sends, uint32_t peer,

@@ -16,7 +16,7 @@ enum {
   SIDE = CPU_GEMM_DEPTH,
   BLOCKS = 4,
   COPY_BYTES = 4 << 20,
-  LARGE = 4 << 20, /* elements; of many threads fewer, since they share the last cache */
+  LARGE = 16 << 20, /* elements; of many threads fewer, since they share the last cache */
   INNER = 256 << 10,
   SMALL = 4 << 10,
   MOST_THREADS = 64,
@@ -188,7 +188,7 @@ cpu_speed cpu_speed_measure(uint32_t threads) {
   const double touched = 2 * sizeof(float);
   crowd c = {.large = LARGE};
   if (threads > MOST_THREADS) threads = MOST_THREADS;
-  while (c.large * threads > 8 * (int64_t)LARGE && c.large * (int64_t)sizeof(float) > COPY_BYTES)
+  while (c.large * threads > 2 * (int64_t)LARGE && c.large * (int64_t)sizeof(float) > COPY_BYTES)
     c.large /= 2;
   gather(&c, threads ? threads : 1);
   double functions_per_ns = rate(&c, MAP_FUNCTION, SMALL);

@@ -14,7 +14,7 @@ typedef struct cpu_speed {
 } cpu_speed;
 
 /* Of one thread while so many work at once, which share caches, memory and perhaps execution units: the median of
- * some tries, which take about 200 ms, of the slowest of them; 0: there was no memory for it. Of fewer threads, if no
+ * some tries, which take about 300 ms, of the slowest of them; 0: there was no memory for it. Of fewer threads, if no
  * more can be made. */
 cpu_speed cpu_speed_measure(uint32_t threads);
 
