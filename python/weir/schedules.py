@@ -33,7 +33,7 @@ class Mesh:
 
     def __init__(self, name: str, *shape: int, devices: Sequence[int] | None = None):
         if not name.isidentifier():
-            raise ValueError(f"{name!r} cannot be the name of a mesh")
+            raise ValueError(f"{name!r} cannot be the name of a mesh: names are made of letters, digits and _")
         if not shape or not all(isinstance(n, int) and n > 0 for n in shape):
             raise ValueError(f"mesh {name} needs sizes that are at least 1")
         self.name = name

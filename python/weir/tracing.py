@@ -254,7 +254,8 @@ class Tensor:
     def named(self, name: str) -> Tensor:
         """Gives it a name, by which schedules and messages call it; returns it."""
         if not isinstance(name, str) or not _WORD.match(name) or name in _RESERVED:
-            raise ValueError(f"{name!r} cannot be the name of a tensor")
+            raise ValueError(f"{name!r} cannot be the name of a tensor: names are made of letters, digits and _, and are "
+                             "no word of the language")
         if self._line.text.startswith(":"):
             raise ValueError(f"{self.name} is an input, which is called as the parameter")
         if self._id in self._trace.given:

@@ -99,6 +99,8 @@ static status check_choice(options *o, const option_row *row, const char *text) 
   suggestion near;
   suggest_advice advice;
   suggest_init(&near, text, strlen(text));
+  /* What other systems call a device; cpu is nearer by letters. */
+  if (strcmp(text, "gpu") == 0 && is_choice(row, "cuda")) suggest_init(&near, "cuda", 4);
   for (const char *word = row->placeholder; *word;) {
     size_t n = strcspn(word, "|");
     suggest_offer(&near, arena_string(&o->memory, word, n));

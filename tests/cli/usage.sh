@@ -15,6 +15,7 @@ expect 2 'a command is missing'
 expect 2 "did you mean 'verify'?" verfy "$neg"
 expect 2 'no command' zzzzzz
 expect 2 'did you mean --streams?' run "$neg" --stream 3
+expect 2 "not 'gpu' (did you mean 'cuda'?)" run "$neg" --device gpu
 expect 2 'has no option --passes' run "$neg" --passes dce
 expect 2 'has no option -Q' run "$neg" -Q
 expect 2 'needs a value' run "$neg" --streams
