@@ -307,7 +307,7 @@ typedef struct check_match {
   uint32_t *channel_of;             /* by meeting */
   const check_stretches *stretches; /* NULL: no message has a peer that moves */
   /* Some posts are matched across different loops, or with posts outside of loops: the plans must be unrolled
-   * (docs/scale.md). */
+   * (docs/loops.md). */
   bool uneven;
 } check_match;
 

@@ -2,7 +2,7 @@
  *
  * A short plan is checked instead (rt_plan_shorten): of each loop all repetitions but two as one,
  * whose views cover what all of them touch, then the last two. If it passes, and `may_shorten`
- * holds, so does the whole plan; docs/scale.md has the proof. If not, the plan is unrolled, and
+ * holds, so does the whole plan; docs/loops.md has the proof. If not, the plan is unrolled, and
  * that is checked: so verdicts are those of the unrolled plan always. */
 #include "check/internal.h"
 
@@ -109,7 +109,7 @@ static bool is_own(examining *x, uint32_t view, uint32_t instr) {
   return true;
 }
 
-/* Condition 2 of docs/scale.md: a view that moves through memory that the loop writes reads what the same repetition
+/* Condition 2 of docs/loops.md: a view that moves through memory that the loop writes reads what the same repetition
  * wrote, or the one before. */
 static bool reads_its_own(examining *x) {
   for (uint32_t i = x->loop->first; i < x->loop->first + x->loop->n; i++) {

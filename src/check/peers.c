@@ -1,5 +1,5 @@
 /* Messages whose peers move with a loop: that they meet, and no rank waits for ever, is shown without going through all
- * of them (docs/scale.md).
+ * of them (docs/loops.md).
  *
  * A stretch of a rank is a part of its plan in which it sends to peers in ascending order, at most once to each, and
  * receives likewise, as in an exchange with all peers in turn. What it sends is a few runs of neighbouring peers. The

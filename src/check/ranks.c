@@ -120,7 +120,7 @@ static status check_unrolled(ranks_call *call, check_world_report *report) {
   return st;
 }
 
-/* With each loop done once, which is enough where all is well (docs/scale.md). What is found, if
+/* With each loop done once, which is enough where all is well (docs/loops.md). What is found, if
  * anything, is of the unrolled plans. */
 static status check_all(ranks_call *call, check_world_report *report) {
   check_world_report given = *call->report;

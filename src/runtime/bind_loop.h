@@ -6,7 +6,7 @@
  *                 so many repetitions
  *   the rest      bound one by one, or the next loop
  *
- * docs/scale.md says why the binder would do the same in all these windows. */
+ * docs/loops.md says why the binder would do the same in all these windows. */
 #ifndef WEIR_RUNTIME_BIND_LOOP_H
 #define WEIR_RUNTIME_BIND_LOOP_H
 
