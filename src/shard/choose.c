@@ -1,18 +1,34 @@
-/* Which operands of products yield, and which products and attention are turned: what moves the fewest bytes in all.
+/* Which operands of products yield, and which products and attention are turned: what takes least in all, of bytes that
+ * move and of products that devices compute.
  *
  * Each conflict by itself has a cheap side, but what is cheap for one product may lead to others that are not:
  * gathering small weights leaves activations cut along the sequence, and then keys and values have to be gathered.
- * So placements are tried: propagated, decomposed, and their bytes added up. At first all by the order of operands,
+ * So placements are tried: propagated, decomposed, and their costs added up. At first all by the order of operands,
  * all by their own cost, and all that yield; then the best one with something else for one class of products after
- * another. */
+ * another.
+ *
+ * The way goes by bytes first, since fewer bytes lead to fewer; then on by cost from whatever cost least on the way. Bytes
+ * alone would let every device compute the same where that saves an exchange. */
 #include "ir/build.h"
 #include "shard/internal.h"
+
+/* How many operations of products count as much as a byte that is received: between those of links between hosts
+ * (10^4 and more) and those of threads in one process (10^2). */
+static const double FLOPS_PER_BYTE = 1000;
+
+typedef struct trial {
+  shard_choice choice;
+  uint64_t met, gave, turns;
+  double bytes, flops; /* bytes below 0: it cannot be done */
+} trial;
 
 typedef struct choosing {
   ir_func *f;
   uint8_t *classes;
   uint64_t of_inputs; /* classes of products with inputs of the program */
   uint32_t tries;     /* that are left */
+  VEC(trial) tried;
+  bool by_cost; /* else by bytes */
 } choosing;
 
 /* ---- classes ---- */
@@ -56,12 +72,6 @@ static bool find_classes(choosing *c) {
 }
 
 /* ---- trying ---- */
-typedef struct trial {
-  shard_choice choice;
-  uint64_t met, gave, turns;
-  double bytes;
-} trial;
-
 static bool is_read(const ir_op_data *op, const bool *read) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++)
     if (read[ir_op_result(op, k).id]) return true;
@@ -83,8 +93,8 @@ static void drop_unread(ir_func *f) {
   for (uint32_t i = first; i < n; i++) f->order.data[i - first] = f->order.data[i];
 }
 
-/* What decomposing `f`, propagated by the choice, makes devices receive. */
-static void count_bytes(choosing *c, ir_func *f, trial *t) {
+/* What decomposing `f`, propagated by the choice, makes devices receive and compute. */
+static void count_cost(choosing *c, ir_func *f, trial *t) {
   arena *memory = &f->module->memory;
   t->choice.met = t->choice.gave = t->choice.turns = NULL;
   if (t->met) {
@@ -92,9 +102,13 @@ static void count_bytes(choosing *c, ir_func *f, trial *t) {
     (void)shard_group_sums(f, memory);
     drop_unread(f);
     shard_ctx *ctx = shard_begin(f, memory);
-    if (shard_decompose(ctx)) t->bytes = shard_moved_bytes(ctx);
+    if (shard_decompose(ctx)) {
+      t->bytes = shard_moved_bytes(ctx);
+      t->flops = shard_product_flops(ctx);
+    }
   }
   if (c->tries) c->tries--;
+  vec_push(memory, &c->tried, *t);
 }
 
 static void propagate_by(choosing *c, ir_func *f, trial *t) {
@@ -107,12 +121,19 @@ static void propagate_by(choosing *c, ir_func *f, trial *t) {
   (void)shard_propagate_to(f, NULL);
 }
 
+static bool same_choice(const shard_choice *a, const shard_choice *b) {
+  return a->by_cost == b->by_cost && a->yields == b->yields && a->both == b->both &&
+         a->turned == b->turned;
+}
+
 static trial try_choice(choosing *c, shard_choice choice) {
   trial t = {.choice = choice, .bytes = -1};
+  for (uint32_t i = 0; i < c->tried.len; i++)
+    if (same_choice(&c->tried.data[i].choice, &choice)) return c->tried.data[i];
   diags before = c->f->module->errors;
   ir_func *copy = ir_func_copy(c->f);
   propagate_by(c, copy, &t);
-  count_bytes(c, copy, &t);
+  count_cost(c, copy, &t);
   c->f->module->errors = before;
   return t;
 }
@@ -129,13 +150,17 @@ static trial try_in_place(choosing *c) {
     *c->f = *other;
     *other = propagated;
   }
-  count_bytes(c, other, &t);
+  count_cost(c, other, &t);
   if (t.met) c->f->module->errors = before;
   return t;
 }
 
-static bool is_better(const trial *a, const trial *b) {
-  return a->bytes >= 0 && (b->bytes < 0 || a->bytes < b->bytes);
+static double measure(const choosing *c, const trial *t) {
+  return c->by_cost ? t->bytes + t->flops / FLOPS_PER_BYTE : t->bytes;
+}
+
+static bool is_better(const choosing *c, const trial *a, const trial *b) {
+  return a->bytes >= 0 && (b->bytes < 0 || measure(c, a) < measure(c, b));
 }
 
 /* The choice, with classes asked. */
@@ -170,7 +195,7 @@ static void improve(choosing *c, uint64_t may, trial *best) {
     uint64_t bit = (uint64_t)1 << class;
     if (!((k < WAYS ? best->met : best->turns) & may & bit)) continue;
     trial other = k < WAYS ? try_other(c, best, bit, 1 + k % 2) : try_turned(c, best, bit);
-    if (!is_better(&other, best)) continue;
+    if (!is_better(c, &other, best)) continue;
     *best = other;
     since = 0;
   }
@@ -185,6 +210,25 @@ static bool all_expected(const ir_func *f) {
       if (!ir_module_expects(f->module, ir_axis_size(f, dims[d]), &value)) return false;
   }
   return true;
+}
+
+static void search(choosing *c, trial *best) {
+  const shard_choice starts[] = {
+      {.by_cost = true}, {.yields = UINT64_MAX}, {.yields = UINT64_MAX, .turned = UINT64_MAX}};
+  bool known = all_expected(c->f);
+  uint64_t may = known ? UINT64_MAX : ~c->of_inputs;
+  uint32_t more = c->tries / 2;
+  for (uint32_t i = 0; known && i < (best->turns ? 3 : 2); i++) {
+    trial other = try_choice(c, starts[i]);
+    if (is_better(c, &other, best)) *best = other;
+  }
+  improve(c, may, best);
+  if (!known) return;
+  c->by_cost = true;
+  c->tries += more;
+  for (uint32_t i = 0; i < c->tried.len; i++)
+    if (is_better(c, &c->tried.data[i], best)) *best = c->tried.data[i];
+  improve(c, may, best);
 }
 
 /* Large programs are tried less often. */
@@ -229,17 +273,7 @@ bool shard_choose(ir_func *f) {
     return false;
   }
   trial best = try_in_place(&c);
-  if (best.met && all_expected(f)) {
-    const shard_choice starts[] = {
-        {.by_cost = true}, {.yields = UINT64_MAX}, {.yields = UINT64_MAX, .turned = UINT64_MAX}};
-    for (uint32_t i = 0; i < (best.turns ? 3 : 2); i++) {
-      trial other = try_choice(&c, starts[i]);
-      if (is_better(&other, &best)) best = other;
-    }
-    improve(&c, UINT64_MAX, &best);
-  } else if (best.met) {
-    improve(&c, ~c.of_inputs, &best);
-  }
+  if (best.met) search(&c, &best);
   f->choice = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
   f->module->choice = f->choice;
   f->module->choice_key = key;

@@ -183,7 +183,7 @@ bool shard_turn_of(const ir_func *f, const ir_op_data *op, ir_mesh mesh, uint32_
 bool shard_attention_meets(const ir_func *f, const ir_op_data *op, uint32_t mesh_axis);
 
 /* ---- choose.c ---- */
-/* Decides for the function what moves the fewest bytes in all, unless that has been decided. True: it was
+/* Decides for the function what moves and computes least in all, unless that has been decided. True: it was
  * propagated on the way, because there was nothing to decide. */
 bool shard_choose(ir_func *f);
 
@@ -191,6 +191,8 @@ bool shard_choose(ir_func *f);
 /* Bytes that each device receives in a decomposed function, by the extents that are expected; others count as
  * IR_USUAL_EXTENT. */
 double shard_moved_bytes(shard_ctx *c);
+/* Operations of products and attention that each device computes in it, likewise. */
+double shard_product_flops(shard_ctx *c);
 
 /* ---- positions.c ---- */
 /* What an axis is a part of; none: it is no part. Of merged axes the outermost with several positions. */

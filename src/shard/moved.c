@@ -1,4 +1,4 @@
-/* How many bytes a decomposed function moves in all. */
+/* How many bytes a decomposed function moves in all, and how much its products compute. */
 #include "shard/internal.h"
 
 typedef struct moving {
@@ -69,6 +69,52 @@ static void reduce(moving *m, const ir_op_data *op) {
   if (!alone) m->total += bytes;
 }
 
+/* ---- products ---- */
+/* Terms of a result that one device adds up, of all its elements; results that are scattered are computed whole. */
+static double terms_of(const moving *m, const ir_op_data *op) {
+  const ir_func *f = m->c->f;
+  const ir_domains *d = &ir_tensor_at(f, op->result)->now;
+  uint32_t reduced = 0;
+  double n = 1;
+  for (uint32_t i = 0; i < d->root.len; i++)
+    if (ir_axis_at(f, d->root.data[i])->kind == IR_AXIS_REDUCTION)
+      n *= value_of(m, ir_axis_at(f, d->root.data[i])->extent);
+  shard_placement p;
+  shard_placement_of(f, op->result, &p);
+  for (uint32_t k = 0; k < p.rank; k++)
+    if (p.axes[k].reduced.id) {
+      n /= (double)ir_mesh_size(ir_mesh_at(f, p.mesh), k);
+      reduced |= 1u << k;
+    }
+  return n * value_of(m, shard_local_elements(m->c, op->result, reduced));
+}
+
+/* The extent of the operand's dimension `from_last`, counted from the last. */
+static double extent_of(const moving *m, ir_tensor t, uint32_t from_last) {
+  ir_axis dims[IR_MAX_RANK];
+  uint32_t rank = ir_tensor_dims(m->c->f, t, dims);
+  return from_last < rank ? value_of(m, ir_axis_size(m->c->f, dims[rank - 1 - from_last])) : 1;
+}
+
+static double flops_of(const moving *m, const ir_op_data *op) {
+  ir_flops flops = ir_family_info_of(op->code)->flops;
+  if (!ir_op_multiplies(op->code)) return 0;
+  if (flops == IR_FLOPS_PRODUCT || flops == IR_FLOPS_OUTER) return 2 * terms_of(m, op);
+  double keys = extent_of(m, op->operands[1], 1);
+  double of_key = value_of(m, shard_local_elements(m->c, op->result, 0));
+  return (flops == IR_FLOPS_ATTENTION ? 4 : 10) * keys * of_key;
+}
+
+double shard_product_flops(shard_ctx *c) {
+  moving m = {.c = c};
+  double total = 0;
+  m.values = ir_module_usual(c->f->module, c->scratch);
+  for (uint32_t i = 0; i < c->f->order.len; i++)
+    total += flops_of(&m, ir_op_at(c->f, c->f->order.data[i]));
+  return total;
+}
+
+/* ---- bytes ---- */
 double shard_moved_bytes(shard_ctx *c) {
   moving m = {.c = c};
   const ir_func *f = c->f;
