@@ -3,7 +3,7 @@ FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
 MAKEFLAGS += --no-print-directory
-ifneq ($(shell command -v ninja),)
+ifneq ($(shell command -v ninja 2>/dev/null),)
 export CMAKE_GENERATOR ?= Ninja
 endif
 

@@ -190,7 +190,7 @@ weir_status weir_options_get_bool(const weir_options *o, const char *name, bool 
  * caller's, so that both share what there is. A block must be aligned to 256 bytes and may be used by
  * any stream of the GPU until it is freed; `alloc` returns NULL if there is no memory. Both functions are
  * called by the thread that runs or destroys a program. The struct is copied; its context must outlive
- * the programs. Memory that other processes open comes from the driver all the same. */
+ * the programs. Memory that other processes open always comes from the driver. */
 typedef void *weir_device_alloc_fn(void *context, int32_t gpu, size_t size_bytes) WEIR_NOEXCEPT;
 typedef void weir_device_free_fn(void *context, int32_t gpu, void *block) WEIR_NOEXCEPT;
 typedef struct weir_device_allocator {
@@ -757,7 +757,7 @@ bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
  * affected. What cannot be stopped runs to its end: the reference evaluator, and runs in which
  * other processes take part. Does not wait. */
 void weir_pending_cancel(weir_pending *r);
-/* A run that has not ended goes on all the same. weir_program_destroy() waits for all runs. */
+/* Accepts NULL. A run that has not ended goes on; weir_program_destroy() waits for all of them. */
 void weir_pending_destroy(weir_pending *r);
 
 /* The result of a check: the worst element, and what was compared. Differences count relative to the

@@ -30,7 +30,7 @@ uint32_t ref_threads(const ref_call *c) {
   return n ? n : ref_cores();
 }
 
-/* Threads that cannot be had are done without. */
+/* With as many threads as could be started. */
 void ref_parallel(uint32_t n, uint32_t threads, ref_task *task, void *context) {
   pthread_t helpers[MAX_THREADS];
   uint32_t started = 0, wanted = threads < n ? threads : n;

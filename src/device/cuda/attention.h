@@ -76,7 +76,7 @@ void cuda_att_build(cuda_attention *a, void *handle, void *description, uint32_t
                     cuda_att_plans *result);
 /* A plan from what cuda_att_json() gave; NULL: it does not fit this library or device. */
 void *cuda_att_from_json(const cuda_dnn *dnn, void *handle, const void *json, size_t size_bytes);
-/* Allocated from `memory`; NULL: it cannot be had. */
+/* The plan as text, allocated from `memory`; NULL: the library has none, or there is no memory. */
 char *cuda_att_json(const cuda_dnn *dnn, void *plan, const allocator *memory, size_t *size_bytes);
 size_t cuda_att_workspace(const cuda_dnn *dnn, void *plan);
 /* The number of the fastest, timed on memory that is allocated meanwhile; the first if there is none

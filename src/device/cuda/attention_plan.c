@@ -64,7 +64,7 @@ static int64_t engine_of(making *m, uint32_t config) {
   return index;
 }
 
-/* NULL: this configuration cannot be had; *st says why. */
+/* NULL: the library refuses this configuration; *st says why. */
 static void *make_plan(making *m, uint32_t config, int *st) {
   const cuda_dnn *dnn = m->g->dnn;
   void *plan = NULL;

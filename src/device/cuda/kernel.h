@@ -123,7 +123,7 @@ typedef struct cuda_wanted {
 } cuda_wanted;
 
 /* The functions of launches, compiled if they were not before: all that is missing at once, which is much
- * quicker than one by one. If one cannot be had, `function` means nothing. */
+ * quicker than one by one. After a failure `function` means nothing. */
 NODISCARD status cuda_programs_get_all(cuda_programs *programs, cuda_wanted *wanted, uint32_t n);
 /* The same of one. */
 NODISCARD status cuda_programs_get(cuda_programs *programs, const cg_launch *launch,
