@@ -430,9 +430,9 @@ size_t weir_fusion_output_count(const weir_fusion *f);
 weir_status weir_fusion_input_at(const weir_fusion *f, size_t i, weir_tensor *result);
 weir_status weir_fusion_output_at(const weir_fusion *f, size_t i, weir_tensor *result);
 weir_status weir_tensor_describe(const weir_fusion *f, weir_tensor t, weir_tensor_info *info);
-/* The extents that the program alone fixes, -1 for the others; `extents` has room for WEIR_MAX_RANK. */
-weir_status weir_tensor_extents(const weir_fusion *f, weir_tensor t, int64_t *extents,
-                                size_t *rank);
+/* The type as a program states it, "f32[n / 2, 4]", freed with weir_string_free(): extents that the program alone
+ * fixes are integers. */
+weir_status weir_tensor_type(const weir_fusion *f, weir_tensor t, char **text);
 /* 1 + the largest device id in any mesh; 1 without a mesh. */
 int64_t weir_fusion_devices(const weir_fusion *f);
 

@@ -215,19 +215,7 @@ static PyObject *names(PyObject *o, PyObject *unused) {
   return list;
 }
 
-/* The extents of a tensor, None where the program does not fix one. */
-static PyObject *fixed_extents(weir_fusion *f, weir_tensor t) {
-  int64_t extents[WEIR_MAX_RANK];
-  size_t rank = 0;
-  (void)weir_tensor_extents(f, t, extents, &rank);
-  PyObject *tuple = PyTuple_New((Py_ssize_t)rank);
-  for (size_t k = 0; tuple && k < rank; k++)
-    (void)PyTuple_SetItem(tuple, (Py_ssize_t)k,
-                          extents[k] < 0 ? Py_BuildValue("") : PyLong_FromLongLong(extents[k]));
-  return tuple;
-}
-
-/* [(name, dtype, rank, extents), ...] of one side */
+/* [(name, dtype, rank, type), ...] of one side */
 static PyObject *tensors(weir_fusion *f, int outputs) {
   size_t n = outputs ? weir_fusion_output_count(f) : weir_fusion_input_count(f);
   PyObject *list = PyList_New(0);
@@ -236,8 +224,11 @@ static PyObject *tensors(weir_fusion *f, int outputs) {
     weir_tensor_info info = {0};
     (void)(outputs ? weir_fusion_output_at(f, i, &t) : weir_fusion_input_at(f, i, &t));
     (void)weir_tensor_describe(f, t, &info);
-    PyObject *item = Py_BuildValue("(ssnN)", info.name, weir_dtype_text(info.dtype),
-                                   (Py_ssize_t)info.rank, fixed_extents(f, t));
+    char *type = NULL;
+    (void)weir_tensor_type(f, t, &type);
+    PyObject *item = Py_BuildValue("(ssnz)", info.name, weir_dtype_text(info.dtype),
+                                   (Py_ssize_t)info.rank, type);
+    weir_string_free(type);
     if (!item || PyList_Append(list, item) != 0) Py_CLEAR(list);
     Py_XDECREF(item);
   }

@@ -145,12 +145,12 @@ Donated = dict[str, str | None] | Sequence[str] | str | None  # inputs, and the 
 
 
 class TensorInfo(NamedTuple):
-    """`extents` are those that the program alone fixes, None for others."""
+    """`type` is as the program has it: "f32[n, 4]"."""
 
     name: str
     dtype: str
     rank: int
-    extents: tuple[int | None, ...]
+    type: str
 
 
 _ELSEWHERE = {"seed": "program(..., seed=…)", "donate": "program(..., donate=…)", "define": "shapes of arrays, or verify(n=4096)",

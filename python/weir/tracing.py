@@ -58,6 +58,10 @@ class _Trace:
         self.made: set[str] = set()  # those of them that tensors get by themselves
         self.given: set[str] = set()  # of these, those of tensors that were given another
         self.renamed: dict[str, str] = {}  # what tensors are called that are not called as they were made
+        self.inputs: dict[str, _Line] = {}
+        self.symbols: dict[str, str] = {}  # extents, and an input that declares each
+        self.makers: dict[str, _Line] = {}  # the statements of other tensors
+        self.types: dict[str, str] = {}  # of those of them that were asked for
 
     def fresh(self, wanted: str) -> str:
         while wanted in self.names:
@@ -83,7 +87,49 @@ class _Trace:
     def add(self, text: str, op: str = "") -> Tensor:
         name = self.make(f"t{len(self.lines)}")
         self.lines.append(_Line([name], f"= {text}", _place()))
+        self.makers[name] = self.lines[-1]
         return Tensor(self, self.lines[-1], 0, op)
+
+    def add_input(self, name: str, kind: str, place: tuple[str, int]) -> Tensor:
+        line = _Line([name], f": {kind}", place)
+        self.names.update([name, *_NAME.findall(kind)])
+        self.lines.append(line)
+        self.inputs[name] = line
+        for symbol in _NAME.findall(kind.partition("[")[2]):
+            self.symbols.setdefault(symbol, name)
+        return Tensor(self, line, 0)
+
+    def type_of(self, name: str) -> str:
+        """The type of a tensor, for which the types of the operands of its statement are enough."""
+        wanted = [name]
+        while wanted:
+            at = wanted[-1]
+            unknown = [n for n in self.operands_of(at) if n not in self.types]
+            wanted += unknown
+            if not unknown:
+                wanted.pop()
+                if at not in self.types:
+                    self.types[at] = self.find_type(at)
+        return self.types[name]
+
+    def operands_of(self, name: str) -> list[str]:
+        return [] if name in self.inputs else [n for n in _NAME.findall(self.makers[name].text) if n in self.makers]
+
+    def find_type(self, name: str) -> str:
+        from . import ProgramError
+        line = self.inputs.get(name) or self.makers[name]
+        operands = {n: "= zeros([{1}], dtype={0})".format(*_parts(self.types[n])) for n in self.operands_of(name)}
+        used = {w for text in (name, line.text, *operands.values()) for w in _NAME.findall(text)}
+        needed = {self.symbols.get(w, w) for w in used}
+        lines = [str(self.inputs[n]) for n in self.inputs if n in needed or n in used]
+        lines += [f"{n} {text}" for n, text in operands.items()]
+        lines += [] if name in self.inputs else [str(line)]
+        try:
+            module = _weir.Module("<line>", "\n".join(["fusion f {", *lines, f"return {name}", "}"]))
+            return module.signature("f")[1][0][3]
+        except ProgramError:  # all of the text says it better, or knows more
+            text, places = self.program([name])
+            return _parse(self.name, text + "\n}\n", places).signature(self.name)[1][0][3]
 
     def program(self, results: list[str]) -> tuple[str, list[tuple[str, int]]]:
         """The text without its last brace, and where each of its lines was written."""
@@ -99,6 +145,23 @@ def _current(what: str) -> _Trace:
     if trace is None:
         raise RuntimeError(f"{what} is for functions that weir.fusion traces")
     return trace
+
+
+def _parts(kind: str) -> tuple[str, str]:
+    """ "f32" and "n, 4" of f32[n, 4]."""
+    dtype, _, extents = kind.partition("[")
+    return dtype, extents[:-1]
+
+
+def _split(extents: str) -> list[str]:
+    """At the commas that are in no parentheses or brackets."""
+    found, depth, begin = [], 0, 0
+    for k, c in enumerate(extents):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            found.append(extents[begin:k].strip())
+            begin = k + 1
+    return [*found, extents[begin:].strip()] if extents else []
 
 
 # ---- values ----
@@ -276,15 +339,15 @@ class Tensor:
             raise TypeError(f"{self!r} is one tensor, which cannot be taken apart")
         for k in range(len(self._line.names), n):
             self._line.names.append(self._trace.make(f"{self._line.names[0]}_{k}"))
+            self._trace.makers[self._line.names[k]] = self._line
         return iter([self, *(Tensor(self._trace, self._line, k) for k in range(1, n))])
 
     # -- what it is --
 
     def _describe(self) -> tuple[str, tuple[int | None, ...]]:
         if self._info is None:
-            text, places = self._trace.program([self._id])
-            (_, dtype, _, extents), = _parse(self._trace.name, text + "\n}\n", places).signature(self._trace.name)[1]
-            self._info = dtype, extents
+            dtype, extents = _parts(self._trace.type_of(self._id))
+            self._info = dtype, tuple(int(n) if n.isdigit() else None for n in _split(extents))
         return self._info
 
     @property
@@ -506,9 +569,7 @@ def _trace(function, meshes, schedule, types, capacities) -> Fusion:
     trace = _Trace(name if _WORD.match(name) else "f")  # a lambda has no name
     arguments = {}
     for name, kind in _types(function, types).items():
-        trace.names.update([name, *_NAME.findall(kind)])
-        trace.lines.append(_Line([name], f": {kind}", _first_line(function)))
-        arguments[name] = Tensor(trace, trace.lines[-1], 0)
+        arguments[name] = trace.add_input(name, kind, _first_line(function))
     for name, most in (capacities or {}).items():
         trace.lines.append(_Line(["extent"], f"{name} <= {_text(most)}", _first_line(function)))
     token = _TRACE.set(trace)

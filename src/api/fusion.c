@@ -126,31 +126,26 @@ weir_status weir_tensor_describe(const weir_fusion *f, weir_tensor t, weir_tenso
   return st;
 }
 
-typedef struct extents_call {
+typedef struct type_call {
   ir_func *f;
   weir_tensor t;
-  int64_t *extents;
-  size_t *rank;
-} extents_call;
+  char **text;
+} type_call;
 
-static status extents_body(arena *scratch, void *context) {
-  (void)scratch;
-  const extents_call *c = context;
-  ir_axis dims[IR_MAX_RANK];
+static status type_body(arena *scratch, void *context) {
+  const type_call *c = context;
   ir_tensor t = api_tensor(c->f, c->t);
+  strbuf out;
   if (!t.id) return STATUS_BAD_PROGRAM;
-  *c->rank = ir_tensor_dims(c->f, t, dims);
-  for (size_t k = 0; k < *c->rank; k++)
-    if (!ir_scalar_is_const(&c->f->module->scalars, ir_axis_whole(c->f, dims[k]), &c->extents[k]))
-      c->extents[k] = -1;
-  return STATUS_OK;
+  strbuf_init(&out, scratch);
+  strbuf_puts(&out, ir_type_text(c->f, t));
+  return api_string(&out, c->text);
 }
 
-weir_status weir_tensor_extents(const weir_fusion *f, weir_tensor t, int64_t *extents,
-                                size_t *rank) {
-  if (!f || !extents || !rank) return api_refuse("weir_tensor_extents: an argument is NULL");
-  extents_call c = {api_func(f), t, extents, rank};
-  return api_edit(api_module(f), extents_body, &c);
+weir_status weir_tensor_type(const weir_fusion *f, weir_tensor t, char **text) {
+  if (!f || !text) return api_refuse("weir_tensor_type: an argument is NULL");
+  type_call c = {api_func(f), t, text};
+  return api_edit(api_module(f), type_body, &c);
 }
 
 static status least_body(arena *scratch, void *context) {

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -210,7 +211,7 @@ class Ask(unittest.TestCase):
 
     def test_signature(self):
         self.assertEqual([t.name for t in self.f.inputs], ["inp", "weight", "scale"])
-        self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2, (None, 32)))
+        self.assertEqual(self.f.inputs[0], ("inp", "bf16", 2, "bf16[t, 32]"))
         self.assertEqual(self.f.device, os.environ.get("WEIR_DEVICE", "cpu"))
         self.assertEqual(self.f.shapes((6, 32), (8, 32), ()), [(6, 8)])
 
@@ -602,12 +603,29 @@ class Traced(unittest.TestCase):
         x = np.ones((2, 64), "f4")
         y = self.results(f, x)
         np.testing.assert_array_equal(y, x * np.float32(0.125))
-        self.assertEqual(weir.fusion(f).compile().inputs[0].extents, (None, 64))
+        self.assertEqual(weir.fusion(f).compile().inputs[0].type, "f32[n, 64]")
         for uses in (lambda n: n == 8, lambda n: n != 8, lambda n: n in (1, 2), lambda n: n > 3, range, float, lambda n: n ** 0.5):
             with self.assertRaisesRegex(TypeError, "extent x.0 is known when the program runs"):
                 weir.fusion(lambda x: x * uses(x.shape[0]), types={"x": "f32[n]"})
         with self.assertRaisesRegex(TypeError, "is an integer: // divides it"):
             weir.fusion(lambda x: x * (1 / x.shape[0]), types={"x": "f32[n]"})
+
+    def test_looks_at_each_statement_once(self):
+        """Shapes that are asked for on the way do not have the whole program parsed again."""
+        def f(x: "f32[b, s, 64]", k: "i64[?, 3]"):
+            b, s, e = x.shape
+            y = x.reshape(b * s, e).reshape(b, s, 8, -1)
+            assert y.shape[3] == 8
+            v, i = weir.ops.topk(y[..., None], k=2, dim=-2)
+            assert v.shape[3:] == (2, 1) and i.dtype == "i64" and k[:, 0].ndim == 1
+            for _ in range(100):
+                x = x[:, :, :32].exp() * x.shape[2] + x[..., 32:].cast("f64").cast("f32")
+                x = weir.ops.cat([x, x], dim=2)
+            return x
+
+        with mock.patch("weir.tracing._parse", wraps=weir.tracing._parse) as parse:
+            weir.fusion(f)
+        self.assertEqual(parse.call_count, 1)
 
     def test_names_that_others_have(self):
         """A result that is called t3 by itself gives the name up."""

@@ -226,12 +226,12 @@ static void test_build(void) {
   weir_dtype least;
   EXPECT_OK(weir_tensor_describe(f, y, &info));
   EXPECT(strcmp(info.name, "y") == 0 && info.dtype == WEIR_F32 && info.rank == 2);
-  int64_t extents[WEIR_MAX_RANK];
-  size_t rank;
-  EXPECT_OK(weir_tensor_extents(f, y, extents, &rank));
-  EXPECT(rank == 2 && extents[0] == -1 && extents[1] == 4);
-  EXPECT_FAILS(weir_tensor_extents(f, y, NULL, &rank), WEIR_BAD_USAGE, "NULL");
-  EXPECT_FAILS(weir_tensor_extents(f, (weir_tensor){0}, extents, &rank), WEIR_BAD_PROGRAM, "");
+  char *type = NULL;
+  EXPECT_OK(weir_tensor_type(f, y, &type));
+  EXPECT_STR(type, "f32[a, 4]");
+  weir_string_free(type);
+  EXPECT_FAILS(weir_tensor_type(f, y, NULL), WEIR_BAD_USAGE, "NULL");
+  EXPECT_FAILS(weir_tensor_type(f, (weir_tensor){0}, &type), WEIR_BAD_PROGRAM, "");
   EXPECT_OK(weir_fusion_least_dtype(f, y, &least));
   EXPECT_INT(least, WEIR_F32);
   EXPECT_INT(weir_fusion_devices(f), 1);
