@@ -174,11 +174,13 @@ static uint16_t *staged(const product *p) {
 }
 
 static void test_few(const cpu_gemm_unit *u, char *scratch) {
-  static const int64_t depths[] = {1, 2, 9, 32, 63, 64, 255, 256, 257, 511, 530, 4099, 4400};
+  static const int64_t depths[] = {1,   2,   9,   32,  63,   64,   255,  256,
+                                   257, 511, 512, 530, 1023, 1290, 4099, 4400};
   static const int64_t columns[] = {16, 19, 33, 64, 95};
-  for (int t = 0; t < 300; t++) {
-    product p =
-        product_make(1 + below(CPU_GEMM_FEW), PICK(columns), PICK(depths), t % 2, chance(50));
+  for (int t = 0; t < 400; t++) {
+    int64_t rows =
+        chance(40) ? 1 : 1 + below(CPU_GEMM_FEW); /* one row is computed in its own way */
+    product p = product_make(rows, PICK(columns), PICK(depths), t % 2, chance(50));
     cpu_few f = {.b = p.b.shape,
                  .c = p.c.shape,
                  .a_rows = cpu_few_rows(p.a.shape.rows),

@@ -97,65 +97,76 @@ TARGET static inline __attribute__((always_inline)) void FN(few_fetch)(FN(few_ah
   ahead->at = ahead->end - ahead->run;
 }
 
-/* c[rows x LANES] = or += a[rows x depth] * b[depth x LANES]; `rows` and `bf16` are constants. Rows from `real`
- * on are computed and not stored. */
+/* One step along k of the sums of a piece. */
 TARGET static inline __attribute__((always_inline)) void
-FN(few_tile)(int rows, bool bf16, int64_t real, int64_t depth, const E *restrict a,
+FN(few_step)(int rows, bool bf16, const E *restrict at, const char *restrict from,
+             int64_t column_bytes, FN(vector) * s) {
+  FN(vector) x[LANES_BYTES / sizeof(T)];
+  UNROLL for (int j = 0; j < LANES; j++) x[j] =
+      *(const FN(vector) *)(const void *)(from + j * column_bytes);
+  FN(turn)(x);
+  UNROLL for (int j = 0; j < LANES; j++) {
+    if (!bf16 || PAIR > 1) {
+      FEW_MADD(x[j], PAIR * j);
+      continue;
+    }
+    FN(vector) first = FIRST_HALVES(x[j]), second = SECOND_HALVES(x[j]);
+    FEW_MADD(first, 2 * j);
+    FEW_MADD(second, 2 * j + 1);
+  }
+}
+
+/* c[rows x LANES] = or += a[rows x depth] * b[depth x LANES]; `rows`, `pieces` and `bf16` are constants. Rows from
+ * `real` on are computed and not stored. Sums of pairs in one row wait for each other long: then 2 pieces
+ * of CPU_GEMM_DEPTH are computed in turns, and added to c one after the other. */
+TARGET static inline __attribute__((always_inline)) void
+FN(few_tile)(int rows, int pieces, bool bf16, int64_t real, int64_t depth, const E *restrict a,
              const char *restrict b, int64_t column_bytes, FN(few_ahead) * ahead, T *restrict c,
              int64_t c_row, bool accumulate) {
-  FN(vector) s[FEW_ROWS], x[LANES_BYTES / sizeof(T)];
+  FN(vector) sums[FEW_ROWS];
   int64_t k = 0, step = bf16 ? 2 * LANES : LANES, size = bf16 ? 2 : (int64_t)sizeof(T);
-  const E *at = a;
-  UNROLL for (int i = 0; i < rows; i++) s[i] = (FN(vector)){0};
-  for (; k + step <= depth; k += step, at += step) {
-    const char *from = b + k * size;
-    FN(few_fetch)(ahead, column_bytes);
-    UNROLL for (int j = 0; j < LANES; j++, from += column_bytes) x[j] =
-        *(const FN(vector) *)(const void *)from;
-    FN(turn)(x);
-    UNROLL for (int j = 0; j < LANES; j++) {
-      if (!bf16 || PAIR > 1) {
-        FEW_MADD(x[j], PAIR * j);
-        continue;
-      }
-      FN(vector) first = FIRST_HALVES(x[j]), second = SECOND_HALVES(x[j]);
-      FEW_MADD(first, 2 * j);
-      FEW_MADD(second, 2 * j + 1);
+  UNROLL for (int i = 0; i < rows * pieces; i++) sums[i] = (FN(vector)){0};
+  for (; k + step <= depth; k += step) UNROLL for (int p = 0; p < pieces; p++) {
+      int64_t at = k + p * CPU_GEMM_DEPTH;
+      FN(few_fetch)(ahead, column_bytes);
+      FN(few_step)(rows, bf16, a + at, b + at * size, column_bytes, sums + p * rows);
     }
-  }
-  for (; k < depth; k += PAIR, at += PAIR) {
+  for (const E *at = a + k; k < depth; k += PAIR, at += PAIR) { /* of one piece */
     T y[LANES_BYTES / sizeof(T)];
+    FN(vector) *s = sums;
     for (int j = 0; j < LANES; j++) y[j] = FN(few_word)(b + j * column_bytes, k, depth, bf16);
     FN(vector) v = *(const FN(vector) *)(const void *)y;
     FEW_MADD(v, 0);
   }
-  UNROLL for (int i = 0; i < rows; i++) {
+  UNROLL for (int p = 0; p < pieces; p++) UNROLL for (int i = 0; i < rows; i++) {
     FN(vector) *to = (FN(vector) *)(void *)(c + i * c_row);
     if (i >= real) break;
-    if (accumulate) *to += s[i];
-    else *to = s[i];
+    if (accumulate || p > 0) *to += sums[p * rows + i];
+    else *to = sums[p * rows + i];
   }
 }
 
-#define FEW_TILE(name, rows, bf16)                                                                 \
+#define FEW_TILE(name, rows, pieces, bf16)                                                         \
   TARGET static __attribute__((noinline)) void FN(name)(                                           \
       int64_t real, int64_t depth, const E *a, const char *b, int64_t column_bytes,                \
       FN(few_ahead) * ahead, T * c, int64_t c_row, bool accumulate) {                              \
-    FN(few_tile)(rows, bf16, real, depth, a, b, column_bytes, ahead, c, c_row, accumulate);        \
+    FN(few_tile)                                                                                   \
+    (rows, pieces, bf16, real, depth, a, b, column_bytes, ahead, c, c_row, accumulate);            \
   }
 #ifndef OF_PAIRS
-FEW_TILE(few_1, 1, false)
-FEW_TILE(few_2, 2, false)
-FEW_TILE(few_4, 4, false)
-FEW_TILE(few_most, FEW_ROWS, false)
+FEW_TILE(few_1, 1, 1, false)
+FEW_TILE(few_2, 2, 1, false)
+FEW_TILE(few_4, 4, 1, false)
+FEW_TILE(few_most, FEW_ROWS, 1, false)
 #endif
 #if defined(OF_BF16) || defined(OF_PAIRS)
-FEW_TILE(few_1_bf16, 1, true)
-FEW_TILE(few_2_bf16, 2, true)
-FEW_TILE(few_4_bf16, 4, true)
-FEW_TILE(few_most_bf16, FEW_ROWS, true)
+FEW_TILE(few_1_bf16, 1, 1, true)
+FEW_TILE(few_2_bf16, 2, 1, true)
+FEW_TILE(few_4_bf16, 4, 1, true)
+FEW_TILE(few_most_bf16, FEW_ROWS, 1, true)
 #endif
 #if defined(OF_PAIRS)
+FEW_TILE(few_1_deep_bf16, 1, 2, true)
 #define FEW_OF(name, bf16) FN(name##_bf16)
 #elif defined(OF_BF16)
 #define FEW_OF(name, bf16) ((bf16) ? FN(name##_bf16) : FN(name))
@@ -167,19 +178,23 @@ typedef void FN(few_fn)(int64_t real, int64_t depth, const E *a, const char *b,
                         int64_t column_bytes, FN(few_ahead) * ahead, T *c, int64_t c_row,
                         bool accumulate);
 
-static FN(few_fn) * FN(few_of)(int64_t rows, bool bf16) {
-  (void)bf16;
+static FN(few_fn) * FN(few_of)(int64_t rows, int64_t pieces, bool bf16) {
+  (void)pieces, (void)bf16;
+#if defined(OF_PAIRS)
+  if (pieces > 1) return FN(few_1_deep_bf16);
+#endif
   if (rows == 1) return FEW_OF(few_1, bf16);
   if (rows == 2) return FEW_OF(few_2, bf16);
   return rows <= 4 ? FEW_OF(few_4, bf16) : FEW_OF(few_most, bf16);
 }
 
-/* Elements of a column that are fetched at a time: even parts of it. In pairs long ones, since a line has more of
- * them to multiply; other units gain nothing by that. */
+/* Elements of a column that are fetched at a time: even parts of it, of `least` each. In pairs long ones, since a line
+ * has more of them to multiply; other units gain nothing by that. */
 static int64_t FN(few_run)(const cpu_few *f) {
+  int64_t least = PAIR * CPU_GEMM_DEPTH;
   int64_t most = PAIR > 1 ? 16 * CPU_GEMM_DEPTH : (f->bf16 ? 2 : 1) * CPU_GEMM_DEPTH;
   int64_t n = (f->b.rows + most - 1) / most;
-  return (f->b.rows + n * CPU_GEMM_DEPTH - 1) / (n * CPU_GEMM_DEPTH) * CPU_GEMM_DEPTH;
+  return (f->b.rows + n * least - 1) / (n * least) * least;
 }
 
 /* What comes after the run from position d on of columns from j on: the next run of these columns, or the first
@@ -203,15 +218,17 @@ static void FN(few_columns)(const cpu_few *f, const E *a, T *c) {
   int64_t run = FN(few_run)(f);
   FN(few_ahead) ahead = {0};
   for (int64_t j = 0; j < f->c.columns; j += LANES)
-    for (int64_t d = 0; d < f->b.rows; d += CPU_GEMM_DEPTH) {
+    for (int64_t d = 0, pieces; d < f->b.rows; d += pieces * CPU_GEMM_DEPTH) {
       int64_t depth = f->b.rows - d < CPU_GEMM_DEPTH ? f->b.rows - d : CPU_GEMM_DEPTH;
+      pieces = PAIR > 1 && f->c.rows == 1 && f->b.rows - d >= 2 * CPU_GEMM_DEPTH ? 2 : 1;
       if (d % run == 0) ahead = FN(few_after)(f, run, j, d);
       for (int64_t i = 0; i < f->c.rows; i += FEW_ROWS) {
         int64_t real = f->c.rows - i < FEW_ROWS ? f->c.rows - i : FEW_ROWS;
         FN(few_of)
-        (real, f->bf16)(real, depth, a + d * f->a_rows + i * CPU_GEMM_DEPTH,
-                        (const char *)f->from + j * column + d * size, column, &ahead,
-                        c + i * f->c.row_stride + j, f->c.row_stride, f->accumulate || d > 0);
+        (real, pieces, f->bf16)(real, depth, a + d * f->a_rows + i * CPU_GEMM_DEPTH,
+                                (const char *)f->from + j * column + d * size, column, &ahead,
+                                c + i * f->c.row_stride + j, f->c.row_stride,
+                                f->accumulate || d > 0);
       }
     }
 }
