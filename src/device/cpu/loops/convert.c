@@ -30,6 +30,21 @@ static inline int16_t read_U8(uint8_t x) { return x; }
 static inline int16_t read_BOOL(uint8_t x) { return x != 0; }
 
 /* ---- writers ---- */
+/* As f32 rounded to odd: toward zero, with the last bit set where something was lost. Rounding that to a dtype with
+ * fewer bits by two or more is rounding once. */
+static inline float f32_to_odd(double x) {
+  float f = (float)x;
+  double back = (double)f;
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  bits -= fabs(back) > fabs(x);
+  bits |= back != x;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+static inline uint16_t f16_from_f64(double x) { return ir_f32_as_f16(f32_to_odd(x)); }
+static inline uint16_t bf16_from_f64(double x) { return ir_f32_as_bf16(f32_to_odd(x)); }
+
 static inline uint16_t f16_from_i64(int64_t x) {
   uint16_t h;
   ir_element_set_i64(IR_F16, &h, x);
@@ -42,8 +57,8 @@ static inline uint16_t bf16_from_i64(int64_t x) {
   return h;
 }
 
-static inline uint16_t f16_from_i32(int32_t x) { return ir_f16_from_f64(x); }
-static inline uint16_t bf16_from_i32(int32_t x) { return ir_bf16_from_f64(x); }
+static inline uint16_t f16_from_i32(int32_t x) { return f16_from_f64(x); }
+static inline uint16_t bf16_from_i32(int32_t x) { return bf16_from_f64(x); }
 
 /* Cuts toward zero; out of range gives the nearest end, NaN 0. */
 static inline int64_t saturate(double x, int64_t lowest, int64_t highest, double limit) {
@@ -77,9 +92,9 @@ static inline uint8_t u8_from_i64(int64_t x) { return (uint8_t)(uint64_t)x; }
 #define write_F64(x) ((double)(x))
 #define write_F32(x) ((float)(x))
 #define write_F16(x)                                                                               \
-  BY_CARRIER(x, ir_f16_from_f64, ir_f32_as_f16, f16_from_i64, f16_from_i32, ir_f32_as_f16)
+  BY_CARRIER(x, f16_from_f64, ir_f32_as_f16, f16_from_i64, f16_from_i32, ir_f32_as_f16)
 #define write_BF16(x)                                                                              \
-  BY_CARRIER(x, ir_bf16_from_f64, ir_f32_as_bf16, bf16_from_i64, bf16_from_i32, ir_f32_as_bf16)
+  BY_CARRIER(x, bf16_from_f64, ir_f32_as_bf16, bf16_from_i64, bf16_from_i32, ir_f32_as_bf16)
 #define write_I64(x)                                                                               \
   BY_CARRIER(x, i64_from_f64, i64_from_f64, i64_from_i64, i64_from_i64, i64_from_i64)
 #define write_I32(x)                                                                               \
