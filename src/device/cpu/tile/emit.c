@@ -159,7 +159,7 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
 static _Atomic int64_t stream_from = TILE_STREAM;
 void tile_stream_from(int64_t bytes) { atomic_store(&stream_from, bytes); }
 
-static bool is_large(const rt_shape *shape) {
+bool tile_is_large(const rt_shape *shape) {
   int64_t bytes = (int64_t)ir_dtype_size_bytes(shape->dtype);
   for (uint32_t d = 0; d < shape->rank; d++) bytes *= shape->extents[d];
   return bytes >= atomic_load_explicit(&stream_from, memory_order_relaxed);
@@ -189,7 +189,7 @@ static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase 
                   .from_bytes = (uint32_t)ir_dtype_size_bytes(x->native),
                   .view = view};
   if (x->native != shape->dtype) i.convert[0] = cpu_convert_of(shape->dtype, x->native);
-  i.stream = is_large(shape) && e->views[view].steps[e->n_loops - 1] == size;
+  i.stream = tile_is_large(shape) && e->views[view].steps[e->n_loops - 1] == size;
   bool joins = !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
                x->maker != 0 && is_dense(e, &e->views[view], x->form);
   if (joins && store_where_made(&e->code[phase].list[x->maker - 1], view, i.stream)) {
@@ -222,6 +222,7 @@ static uint32_t emit_make(tile_emitter *e, const tile_node *n, tile_phase phase)
                   .to = new_value(e, form, native, phase == TILE_ONCE),
                   .size_bytes = (uint32_t)ir_dtype_size_bytes(native),
                   .maker = cpu_maker_new(e->l->plan, &t, n->dtype, e->memory),
+                  .cost_ns = n->code == IR_OP_UNIFORM ? 10 : 1,
                   .middle = n->dtype};
   i.view = new_view(e, TILE_NONE, IR_U8, n->first, n->strides, 1);
   i.convert[0] = made != n->dtype ? cpu_convert_of(n->dtype, made) : NULL;
@@ -254,15 +255,21 @@ static bool mode_of(const rt_task *t) {
   return false;
 }
 
-static bool is_heavy(ir_opcode code) {
+bool tile_is_function(ir_opcode code) {
   return code == IR_OP_EXP || code == IR_OP_LOG || code == IR_OP_SIN || code == IR_OP_COS ||
          code == IR_OP_TANH || code == IR_OP_SIGMOID || code == IR_OP_ERF || code == IR_OP_SILU ||
          code == IR_OP_GELU || code == IR_OP_POW || code == IR_OP_MOD;
 }
 
+bool tile_is_long(ir_opcode code) {
+  bool is_short =
+      code == IR_OP_EXP || code == IR_OP_TANH || code == IR_OP_SIGMOID || code == IR_OP_SILU;
+  return tile_is_function(code) && !is_short;
+}
+
 /* Of an element, about: pow and mod of floats go through the C library for some or all. */
 static float cost_ns(ir_opcode code, ir_dtype native) {
-  if (!is_heavy(code)) return 0.1F;
+  if (!tile_is_function(code)) return 0.1F;
   if (native == IR_F64 || code == IR_OP_MOD) return 8;
   return code == IR_OP_POW ? 3 : 0.7F;
 }
@@ -279,7 +286,8 @@ static uint32_t emit_map(tile_emitter *e, uint32_t node, tile_phase phase) {
                   .size_bytes = (uint32_t)ir_dtype_size_bytes(made)};
   check(i.map);
   i.from_bytes = (uint32_t)ir_dtype_size_bytes(native);
-  i.heavy = is_heavy(n->code);
+  i.heavy = tile_is_function(n->code);
+  i.is_long = tile_is_long(n->code);
   i.cost_ns = cost_ns(n->code, native);
   if (native == IR_BF16 && e->n_positions >= CPU_TABLE_WORTH) {
     cpu_table fastest = cpu_table_of(n->code, i.mode);
@@ -599,7 +607,7 @@ static double instr_ns(const tile_instr *i) {
   case TILE_DO_LOAD: return i->direct ? 0.1 : 0.2;
   case TILE_DO_STORE: return 0.25;
   case TILE_DO_ROWS: return 0.6;
-  case TILE_DO_MAKE: return 2;
+  case TILE_DO_MAKE: return (double)i->cost_ns;
   case TILE_DO_FOLD:
   case TILE_DO_ACCUMULATE: return 0.15;
   case TILE_DO_FILL:
@@ -655,11 +663,19 @@ static void count_units(const tile_emitter *e, tile_program *p) {
   p->unit_ns = block_ns / (double)p->n_spans + 30;
 }
 
+/* Where nothing is reduced, short functions leave memory no time to rest. */
+static bool fetches_ahead(const tile_emitter *e, const tile_code *code) {
+  bool reduces = e->l->n_axes > e->l->n_kept, any = false, any_long = false;
+  for (uint32_t i = 0; i < code->n; i++) {
+    any = any || code->list[i].heavy || code->list[i].kind == TILE_DO_ROWS;
+    any_long = any_long || code->list[i].is_long;
+  }
+  return reduces ? any : any_long;
+}
+
 static void list_ahead(const tile_emitter *e, tile_program *p) {
-  bool heavy = false;
-  for (uint32_t i = 0; i < p->each.n; i++)
-    heavy = heavy || p->each.list[i].heavy || p->each.list[i].kind == TILE_DO_ROWS;
-  for (uint32_t i = 0; i < p->each.n && heavy && p->n_ahead < TILE_AHEAD; i++) {
+  bool ahead = fetches_ahead(e, &p->each);
+  for (uint32_t i = 0; i < p->each.n && ahead && p->n_ahead < TILE_AHEAD; i++) {
     const tile_instr *t = &p->each.list[i];
     const tile_view *v = &p->views[t->view];
     bool dense = t->kind == TILE_DO_LOAD && t->form.columns && !t->guarded && !v->nest &&

@@ -54,6 +54,12 @@ typedef struct tile_emitter {
   uint32_t *n_uses;       /* of nodes, by nodes */
 } tile_emitter;
 
+/* Is a result of that shape written past the caches? */
+bool tile_is_large(const rt_shape *shape);
+/* Is more computed than an arithmetic operation? */
+bool tile_is_function(ir_opcode code);
+/* A function that takes so long that memory would rest meanwhile: the next tile is fetched then. */
+bool tile_is_long(ir_opcode code);
 /* Chooses form, loops and tiles. False: l->blocked says which reduction must be computed apart. */
 bool tile_choose_loops(tile_emitter *e);
 

@@ -226,6 +226,22 @@ static void nest(axes_list *x) {
   x->n = first + 1;
 }
 
+/* Do a few steps, short functions among them, wait for memory? Short tiles let what is computed and what is read
+ * alternate. */
+static bool waits_for_memory(const tile_emitter *e) {
+  enum { MOST_STEPS = 4 };
+  uint32_t steps = 0, functions = 0;
+  for (uint32_t i = 0; i < e->l->n_nodes; i++) {
+    const tile_node *n = &e->l->nodes[i];
+    if (n->kind == TILE_MAP ? tile_is_long(n->code) : n->kind != TILE_LOAD || n->guarded)
+      return false;
+    steps += n->kind == TILE_MAP;
+    functions += n->kind == TILE_MAP && tile_is_function(n->code);
+  }
+  return steps <= MOST_STEPS && functions > 0 &&
+         tile_is_large(rt_value_shape(e->l->body, &e->l->targets[0].value));
+}
+
 static bool plain_loops(tile_emitter *e) {
   axes_list x = list_axes(e, 0, e->l->n_axes);
   uint32_t turned = TILE_NONE;
@@ -234,7 +250,8 @@ static bool plain_loops(tile_emitter *e) {
   else nest(&x);
   for (uint32_t i = x.n; i < 2; i++) add_loop(e, NULL, 0);
   for (uint32_t i = 0; i < x.n; i++) add_loop(e, &x, i);
-  cut(e, turned != TILE_NONE ? 64 : TILE_ELEMENTS, TILE_ELEMENTS);
+  int64_t elements = turned == TILE_NONE && waits_for_memory(e) ? TILE_SHORT : TILE_ELEMENTS;
+  cut(e, turned != TILE_NONE ? 64 : elements, elements);
   e->store_form = (tile_form){.rows = true, .columns = true};
   finish_loops(e, x.n > 1 ? x.mask[x.n - 2] : 0, x.n > 0 ? x.mask[x.n - 1] : 0);
   return true;

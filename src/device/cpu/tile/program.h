@@ -24,18 +24,19 @@
 #include "device/cpu/kernel_internal.h"
 
 enum {
-  TILE_AXES = 8,         /* of a space, at most */
-  TILE_LOOPS = 10,       /* of a program, at most */
-  TILE_DIMS = 8,         /* of a value, at most */
-  TILE_NODES = 600,      /* of a program, at most */
-  TILE_DEPTH = 256,      /* steps in a row, each computed from the one before: lowering recurses */
-  TILE_ELEMENTS = 2048,  /* of a tile, about */
-  TILE_LOADED = 8192,    /* of a tile of a reduction that folds memory as it is */
-  TILE_ROW = 1 << 16,    /* elements of a row that a tile may hold */
-  TILE_STREAM = 8 << 20, /* bytes of a result from which on it is written past the caches */
-  TILE_AHEAD = 6,        /* views fetched ahead, at most */
-  TILE_NEST = 1024,      /* columns of several loops, at most */
-  TILE_NEST_RUN = 8,     /* elements of such columns that are worth a copy of their own */
+  TILE_AXES = 8,          /* of a space, at most */
+  TILE_LOOPS = 10,        /* of a program, at most */
+  TILE_DIMS = 8,          /* of a value, at most */
+  TILE_NODES = 600,       /* of a program, at most */
+  TILE_DEPTH = 256,       /* steps in a row, each computed from the one before: lowering recurses */
+  TILE_ELEMENTS = 2048,   /* of a tile, about */
+  TILE_SHORT = 512,       /* of a tile of few steps that wait for memory */
+  TILE_LOADED = 8192,     /* of a tile of a reduction that folds memory as it is */
+  TILE_ROW = 1 << 16,     /* elements of a row that a tile may hold */
+  TILE_STREAM = 12 << 20, /* bytes of a result from which on it is written past the caches */
+  TILE_AHEAD = 6,         /* views fetched ahead, at most */
+  TILE_NEST = 1024,       /* columns of several loops, at most */
+  TILE_NEST_RUN = 8,      /* elements of such columns that are worth a copy of their own */
   TILE_NONE = UINT32_MAX,
 };
 
@@ -179,8 +180,9 @@ typedef struct tile_instr {
   cpu_map_fn *map;
   const uint16_t *table; /* MAP: of a lookup; else NULL */
   bool mode;
-  float cost_ns; /* MAP: of an element, about */
-  bool heavy;    /* MAP: worth fetching the next tile meanwhile */
+  float cost_ns; /* MAP, MAKE: of an element, about */
+  bool heavy;    /* MAP: a function; the next tile may be fetched meanwhile */
+  bool is_long;  /* MAP: tile_is_long() */
   void (*round)(int64_t n, float *x);
   cpu_element value;
   const struct cpu_maker *maker;

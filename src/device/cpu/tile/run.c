@@ -22,8 +22,8 @@ typedef struct machine {
   int64_t ahead_row, ahead_byte;
 } machine;
 
-/* Bytes; elements computed between two fetches or stores: fewer where they take long. */
-enum { LINE = 64, PIECE = 512, HEAVY_PIECE = 256 };
+/* Bytes; computed between two fetches or stores: elements, or bytes where functions are computed. */
+enum { LINE = 64, PIECE = 512, HEAVY_BYTES = 512 };
 
 static int64_t count(const machine *m, tile_form f) {
   return (f.rows ? m->rows : 1) * (f.columns ? m->columns : 1);
@@ -305,7 +305,7 @@ static void do_make(machine *m, const tile_instr *t) {
 static void map_pieces(machine *m, const tile_instr *t, int64_t n, const void **x) {
   char *to = m->values[t->to], *out = t->stream ? view_at(m, t->view) : NULL;
   bool ahead = t->heavy && m->p->n_ahead > 0;
-  int64_t piece = t->heavy ? HEAVY_PIECE : PIECE;
+  int64_t piece = t->heavy ? HEAVY_BYTES / t->from_bytes : PIECE;
   int64_t lines = ahead ? share_of(m, piece, n) : 0;
   for (int64_t done = 0, left; done < n; done += left) {
     left = n - done < piece ? n - done : piece;
@@ -342,7 +342,8 @@ static void do_map(machine *m, const tile_instr *t) {
   if (t->bounded && map_inside(m, t, x)) return;
   if (t->direct) m->values[t->to] = view_at(m, t->view);
   if (t->table) x[1] = t->table;
-  if (t->stream || (t->heavy && m->p->n_ahead > 0 && n > HEAVY_PIECE)) map_pieces(m, t, n, x);
+  bool pieces = t->heavy && m->p->n_ahead > 0 && n * t->from_bytes > HEAVY_BYTES;
+  if (t->stream || pieces) map_pieces(m, t, n, x);
   else t->map(n, m->values[t->to], x, t->mode);
 }
 
