@@ -311,7 +311,7 @@ const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_at
   uint32_t i = 0;
   for (const ir_param *p = info->params; p->kind != IR_PARAM_END; p++) {
     if (p->kind == IR_PARAM_TENSOR || p->kind == IR_PARAM_TENSORS) continue;
-    if (given && given[i].given) {
+    if (given && !ir_attr_is_default(p, &given[i])) {
       attrs[i] = given[i];
     } else if (p->use == IR_USE_DEFAULT) {
       attrs[i].i = p->kind == IR_PARAM_NUMBER ? 0 : (int64_t)p->value;

@@ -1,5 +1,6 @@
 #include "ir/ir.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ir/host.h"
@@ -81,6 +82,18 @@ ir_func *ir_module_find(const ir_module *m, const char *name) {
     if (!found || f->kind == IR_FUNC_HOST) found = f;
   }
   return found;
+}
+
+/* 0.0 and 0 are the same default, -0.0 is not. */
+static bool is_default_number(ir_number n, double value) {
+  return ir_number_as_f64(n) == value && (!n.is_float || signbit(n.f) == signbit(value));
+}
+
+bool ir_attr_is_default(const ir_param *p, const ir_attr *a) {
+  if (!a->given) return true;
+  if (p->use != IR_USE_DEFAULT) return false;
+  if (p->kind == IR_PARAM_NUMBER) return is_default_number(a->number, p->value);
+  return (double)a->i == p->value;
 }
 
 const ir_attr *ir_op_attr(const ir_op_data *o, const char *name) {

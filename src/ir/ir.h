@@ -254,6 +254,8 @@ static inline const char *ir_tensor_name(const ir_func *f, ir_tensor t) {
 bool ir_func_returns(const ir_func *f, ir_tensor t);
 /* The attribute called `name`; it must be in the op's table row. */
 const ir_attr *ir_op_attr(const ir_op_data *o, const char *name);
+/* Is the value left out, or the one that it has then? Both are the same operation, and printed alike. */
+bool ir_attr_is_default(const ir_param *p, const ir_attr *a);
 /* The operand of the tensor param called `name`; none when left out. */
 ir_tensor ir_op_operand(const ir_op_data *o, const char *name);
 

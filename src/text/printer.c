@@ -1,7 +1,5 @@
-#include <math.h>
-
-#include "text/extents.h"
 #include "text/printer.h"
+#include "text/extents.h"
 #include "text/text.h"
 
 /* ---- pieces ---- */
@@ -150,18 +148,6 @@ static void put_attr(const ir_func *f, const ir_param *q, const ir_attr *a, strb
   check(false);
 }
 
-/* 0.0 and 0 are the same default, -0.0 is not. */
-static bool is_default_number(ir_number n, double value) {
-  return ir_number_as_f64(n) == value && (!n.is_float || signbit(n.f) == signbit(value));
-}
-
-static bool is_default(const ir_param *q, const ir_attr *a) {
-  if (!a->given) return true;
-  if (q->use != IR_USE_DEFAULT) return false;
-  if (q->kind == IR_PARAM_NUMBER) return is_default_number(a->number, q->value);
-  return (double)a->i == q->value;
-}
-
 /* The arguments of a call as they come out. */
 typedef struct arguments {
   const ir_func *f;
@@ -189,7 +175,7 @@ static void put_operand_argument(arguments *as, const ir_param *q, ir_tensor t) 
 }
 
 static void put_attr_argument(arguments *as, const ir_param *q, const ir_attr *a) {
-  if (is_default(q, a)) {
+  if (ir_attr_is_default(q, a)) {
     as->gap = true;
     return;
   }

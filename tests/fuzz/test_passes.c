@@ -2,12 +2,13 @@
  * give the same text as all passes in one go; and what is printed in between verifies, prints the same
  * again, and evaluates to the same results.
  *
- *   test_passes [N]          N random programs, 400 by default
- *   test_passes FILE...      the programs of files
- *   test_passes --seed S     one of them, with what is printed after every pass */
+ *   test_passes [N] [--first S] [--seconds T]   N random programs, 400 by default
+ *   test_passes FILE...                         the programs of files
+ *   test_passes --seed S                        one of them, with what is printed after every pass */
 #include <stdlib.h>
 #include <string.h>
 
+#include "command.h"
 #include "gen.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
@@ -233,16 +234,21 @@ static void try_file(const char *path) {
   free(text);
 }
 
+/* A file; its programs are tried at once. */
+static bool any_file;
+static int own_option(command *c, char **argv) {
+  (void)c;
+  if (argv[0][0] == '-') return 0;
+  any_file = true;
+  try_file(argv[0]);
+  return 1;
+}
+
 int main(int argc, char **argv) {
-  uint64_t count = 400;
-  if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
-    try_seed(strtoull(argv[2], NULL, 0), true);
-    return test_finish();
-  }
-  bool files = argc > 1 && !strtoull(argv[1], NULL, 0);
-  for (int i = 1; files && i < argc; i++) try_file(argv[i]);
-  if (argc > 1 && !files) count = strtoull(argv[1], NULL, 0);
-  for (uint64_t seed = 0; !files && seed < count; seed++) try_seed(seed, false);
+  (void)argc;
+  command asked = command_read(argv, (command){.count = 400}, own_option);
+  for (uint64_t k = 0; !any_file && command_more(&asked, k); k++)
+    try_seed(asked.first + k, asked.one);
   printf("%llu texts between passes, %llu evaluated; %llu programs refused\n",
          (unsigned long long)n_texts, (unsigned long long)n_evaluated,
          (unsigned long long)n_refused);
