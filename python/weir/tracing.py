@@ -371,6 +371,12 @@ class Tensor:
     def __getitem__(self, index) -> Tensor:
         return _index(self, index if isinstance(index, tuple) else (index,))
 
+    def __floordiv__(self, other) -> NoReturn:
+        raise TypeError("there is no division of tensors that rounds down: weir.ops.floor(x / y) is of floats, and integers are "
+                        "cast to f64 for it")
+
+    __rfloordiv__ = __floordiv__
+
     def __setitem__(self, index, value) -> NoReturn:
         raise TypeError("a traced tensor is never changed: weir.ops.update, where and cat make another one")
 

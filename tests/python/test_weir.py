@@ -812,6 +812,9 @@ class Traced(unittest.TestCase):
             x[0] = 1
             return x
 
+        def floors(x: "i64[n]"):
+            return x // 2
+
         def asks_truth(x: "f32[n]"):
             return x[True]
 
@@ -827,6 +830,7 @@ class Traced(unittest.TestCase):
         fails(TypeError, "make the array a parameter", takes_array)
         fails(TypeError, "never changed: weir.ops.update", writes)
         fails(TypeError, "True cannot be an index", asks_truth)
+        fails(TypeError, r"weir.ops.floor\(x / y\)", floors)
         fails(TypeError, "written without weir.fusion", calls)
         fails(TypeError, r"x.amax\(dims=\[-1\]\) reduces", reduces)
         for types in (["f32[n]"], {"x": 3}):
