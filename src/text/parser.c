@@ -239,6 +239,11 @@ static void parse_named(text_parser *p) {
   if (p->panic) return;
   if (text_accept(p, TOKEN_ASSIGN)) {
     parse_results(p);
+  } else if (several && text_at_end(p)) {
+    poison_results(p);
+    text_wrong(p, &name,
+               "several names are the results of an operation: '=' and the operation are missing; "
+               "inputs have a statement each, x : f32[4]; w : f32[4]");
   } else if (several || text_is_word(p, "on") || text_is(p, TOKEN_DOT) ||
              text_is(p, TOKEN_LBRACKET) || text_is(p, TOKEN_LBRACE)) {
     text_expected(p, "'=' or ':' after the name (schedule statements belong in schedule { })");
@@ -302,7 +307,9 @@ static void parse_return(text_parser *p) {
     if (!text_expect(p, TOKEN_NAME, "the name of a tensor to return")) return;
     if (text_is(p, TOKEN_LPAREN) || (!text_is(p, TOKEN_COMMA) && !text_at_end(p))) {
       text_wrong(p, &p->token,
-                 "return takes names: define the result first, y = ..., and return y");
+                 text_is(p, TOKEN_SCHEDULE)
+                     ? "a schedule is a statement of its own: write ; or a new line before it"
+                     : "return takes names: define the result first, y = ..., and return y");
       return;
     }
     ir_name_entry e = text_lookup(p, &t, "name");
