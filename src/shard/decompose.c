@@ -194,14 +194,16 @@ static uint32_t depth_of(const ir_func *f, const shard_axis *a) {
   return n;
 }
 
-/* The mesh axis of `among` whose cut is the innermost; of several, the last. Cuts of one dimension come
- * from the outermost on and go from the innermost on: a piece of a piece is nothing by itself. */
-static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t among) {
+/* The mesh axis of `among` whose cut is the innermost. Cuts of one dimension come from the outermost on and go from the
+ * innermost on: a piece of a piece is nothing by itself. Of several the last axis of the mesh, or with
+ * `outer_first` the first: devices along that are often on other hosts, and what is gathered first is least. */
+static uint32_t innermost(const ir_func *f, const shard_placement *p, uint32_t among,
+                          bool outer_first) {
   uint32_t best = (uint32_t)__builtin_ctz(among), most = 0, inside;
   for (uint32_t left = among; left; left &= left - 1) {
     uint32_t k = (uint32_t)__builtin_ctz(left), depth = depth_of(f, &p->axes[k]);
     /* mutant: dev_outermost_first */
-    if (depth <= most) continue;
+    if (depth < most || (depth == most && !outer_first)) continue;
     best = k;
     most = depth;
   }
@@ -231,10 +233,11 @@ static void split_changes(decomposing *d, ir_op o, const shard_comm *m, uint32_t
            "its sharding changes along several mesh axes in a way that does not come apart");
     return;
   }
-  uint32_t last = gained ? innermost(d->f, &m->after, gained) : 0;
+  uint32_t last = gained ? innermost(d->f, &m->after, gained, false) : 0;
   bool adds = gained && (!lost || !shard_cuts_inside(d->f, &m->after, last));
   ir_tensor like = adds ? op.result : op.operands[0];
-  uint32_t axes = adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost));
+  uint32_t axes =
+      adds ? to & ~(1u << last) : from & ~(1u << innermost(d->f, &m->before, lost, true));
   ir_op first = insert_between(d, o, like, axes);
   shard_settle(d, first, depth + 1);
   shard_settle(d, o, depth + 1);
