@@ -18,7 +18,9 @@
  *     also where the library fills the struct. Fields added later read as zero for callers compiled
  *     earlier, and are left out of their structs.
  *   - Threads. An object is used by one thread at a time; different objects by any threads. Compiled
- *     programs are the exception: several threads may use one at once. Its runs take turns.
+ *     programs, and runs that were begun, are the exception: several threads may use one at once, but
+ *     not while it is destroyed. A program's runs take turns. After fork() the child cannot use
+ *     programs, runs and worlds of the parent; destroying them there does nothing.
  *   - Callbacks. Functions that callers pass must not throw or longjmp. In C++17 and later their
  *     types say so: the compiler refuses one that is not noexcept.
  */
@@ -750,7 +752,7 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
 /* Until it has ended; gives its status, and its error becomes that of the calling thread. As often
  * as wanted. */
 weir_status weir_pending_wait(const weir_pending *r);
-/* Has it ended? Waits for that up to `timeout_ns`; negative: for ever. */
+/* Has it ended? Waits for that up to `timeout_ns`; 0: not at all; negative: for ever. */
 bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
 /* Asks it to end: one that has not begun does not, one that is under way starts no more steps. It
  * then ends with WEIR_CANCELLED, and the content of outputs is undefined; the program is not
