@@ -88,12 +88,12 @@ static const char pass_tail[] =
 
 /* Loads x[$U], of elements `from` to below `to` of the rows. */
 static void put_pass(const across_writer *x, const char *from, const char *to) {
-  cg_writer *w = x->w, piece;
-  cg_begin(&piece, w->memory, w->wide, x->block);
-  cg_put_vector_load(&piece, x->r->x.dtype, x->width, "x[i]", "at");
+  cg_writer *w = x->w;
+  strbuf body = cg_apart_begin(w);
+  cg_put_vector_load(w, x->r->x.dtype, x->width, "x[i]", "at");
+  cg_set(w, "load", cg_apart_end(w, body));
   cg_set(w, "from", from);
   cg_set(w, "to", to);
-  cg_set(w, "load", piece.body.data);
   cg_set(w, "S", cg_storage(x->r->x.dtype));
   cg_put(w, pass_begin);
   cg_put(w, x->tail ? pass_tail : "$load");
@@ -233,20 +233,17 @@ static const char softmax_join[] =
     "      b[e] = t;\n";
 
 static void put_softmax(const across_writer *x) {
-  cg_writer *w = x->w, piece;
+  cg_writer *w = x->w;
   ir_dtype t = x->r->result.dtype;
   const char *exponential = t == IR_F16 || t == IR_BF16 ? "weir_quick_exp" : "exp";
-  cg_begin(&piece, w->memory, w->wide, x->block);
-  cg_set(&piece, "exp", exponential);
-  cg_set(&piece, "l", cg_letter(x->real));
-  cg_put(&piece, softmax_join);
   cg_set(w, "exp", exponential);
   cg_set(w, "l", cg_letter(x->real));
+  const char *join = cg_filled(w, softmax_join);
   cg_put(w, "#pragma unroll\n"
             "  for (int e = 0; e < $V; e++) a[e] = 0, b[e] = -WEIR_INF;\n");
   put_pass(x, "0", "length");
   cg_put(w, softmax_pass);
-  put_join(x, piece.body.data);
+  put_join(x, join);
   cg_put(w, "#pragma unroll\n"
             "  for (int e = 0; e < $V; e++) {\n"
             "    if (b[e] == -WEIR_INF) b[e] = 0;\n"

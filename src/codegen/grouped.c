@@ -262,7 +262,7 @@ static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
 }
 
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space batch;
   cg_grouped_sides s;
   const cg_view *views[] = {&m->c, &m->a, &m->b, &m->index};
@@ -272,10 +272,7 @@ bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m) {
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], ROWS) * cg_ceildiv(e[1], COLUMNS);
   cg_begin(&w, k->memory, reach_of(m, &batch) > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &batch, "block", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
-  cg_set(&w, "offsets", piece.body.data);
+  cg_set_offsets(&w, &batch, "block", names);
   cg_set_int(&w, "rows", ROWS);
   cg_set_int(&w, "columns", COLUMNS);
   cg_set_int(&w, "depth", DEPTH);

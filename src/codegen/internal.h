@@ -122,6 +122,8 @@ int64_t cg_space_reach(const cg_space *s);
  * becomes `last`, if that is not NULL, and is not walked; it has `last_extent` positions. */
 void cg_put_offsets(cg_writer *w, const cg_space *s, const char *item, const char *const *names,
                     const char *last, int64_t last_extent);
+/* Gives $offsets those lines, without a last dimension apart. */
+void cg_set_offsets(cg_writer *w, const cg_space *s, const char *item, const char *const *names);
 
 /* What weir_div() divides by, as a number of the launch. */
 int64_t cg_magic_of(int64_t divisor);

@@ -62,9 +62,8 @@ static bool is_ordered(ir_opcode code) {
   return code == IR_OP_ARGSORT || code == IR_OP_TOPK || code == IR_OP_TOPK_INDEX;
 }
 
-static void set_common(cg_writer *w, const cg_lines *l, const char *offsets, int64_t lines) {
+static void set_common(cg_writer *w, const cg_lines *l, int64_t lines) {
   cg_set_int(w, "T", BLOCK);
-  cg_set(w, "offsets", offsets);
   cg_set_number(w, "lines", lines);
   cg_set_address(w, "x", &l->x);
   cg_set_address(w, "y", &l->result);
@@ -103,7 +102,7 @@ static void put_groups(cg_writer *w, const cg_lines *l) {
 }
 
 void cg_write_lines(cg_kernel *k, const cg_lines *l) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space space;
   const cg_view *views[] = {&l->result, &l->x};
   const char *names[] = {"oy", "ox"};
@@ -118,10 +117,8 @@ void cg_write_lines(cg_kernel *k, const cg_lines *l) {
   int64_t reach = cg_space_reach(&space) + items + (l->n + l->count) * llabs(l->x_step) +
                   (l->n + l->count) * llabs(l->result_step) + l->first;
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &space, "line", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
-  set_common(&w, l, piece.body.data, lines);
+  cg_set_offsets(&w, &space, "line", names);
+  set_common(&w, l, lines);
   if (is_ordered(l->code)) put_sort(&w, l);
   else if (groups) put_groups(&w, l);
   else put_hot(&w, l);

@@ -100,24 +100,20 @@ static int64_t count_groups(const cg_matmul *m) {
 
 /* Tiles of rows, or of positions along k, that belong to groups. */
 static void set_groups(cg_writer *w, const cg_matmul *m) {
-  cg_writer piece = *w;
-  strbuf_init(&piece.body, w->memory);
-  cg_set(&piece, "I", cg_storage(m->index.dtype));
-  cg_set(&piece, "geti", cg_get(w, m->index.dtype));
-  cg_set_address(&piece, "i", &m->index);
-  cg_set_number(&piece, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
-  cg_set_place(&piece, "groups", m->n_groups);
-  cg_set_int(&piece, "error", cg_error_address(&piece));
-  cg_set_number(&piece, "gs", m->group_step);
-  cg_set_number(&piece, "count", count_groups(m));
-  cg_set_number(&piece, "first", m->first_group);
-  cg_set_int(&piece, "T", BLOCK);
-  cg_put(&piece, m->by_depth ? open_depth : open_groups);
-  if (m->by_depth) cg_put(&piece, cg_group_depth);
-  const char *text = piece.body.data;
-  piece.body = w->body;
-  *w = piece;
-  cg_set(w, "open", text);
+  cg_set(w, "I", cg_storage(m->index.dtype));
+  cg_set(w, "geti", cg_get(w, m->index.dtype));
+  cg_set_address(w, "i", &m->index);
+  cg_set_number(w, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
+  cg_set_place(w, "groups", m->n_groups);
+  cg_set_int(w, "error", cg_error_address(w));
+  cg_set_number(w, "gs", m->group_step);
+  cg_set_number(w, "count", count_groups(m));
+  cg_set_number(w, "first", m->first_group);
+  cg_set_int(w, "T", BLOCK);
+  strbuf kernel = cg_apart_begin(w);
+  cg_put(w, m->by_depth ? open_depth : open_groups);
+  if (m->by_depth) cg_put(w, cg_group_depth);
+  cg_set(w, "open", cg_apart_end(w, kernel));
 }
 
 /* Is position `k` along the depth one of the group? */
@@ -178,8 +174,43 @@ static int64_t reach_of(const cg_matmul *m, const cg_space *batch) {
          llabs(m->index_step) * (m->extents[m->rank - 1] + DEPTH);
 }
 
+static void set_names(cg_writer *w, const cg_matmul *m, ir_dtype acc, int64_t tiles) {
+  const int64_t *e = &m->extents[m->rank - 3];
+  bool a_rows = along_first(m, &m->a, 3, 1), b_rows = along_first(m, &m->b, 1, 2);
+  set_rows(w, m);
+  cg_set(w, "acc", cg_native(acc));
+  cg_set_int(w, "tile", TILE);
+  cg_set_int(w, "depth", DEPTH);
+  cg_set_number(w, "m", e[0]);
+  cg_set_number(w, "n", e[1]);
+  cg_set_number(w, "k", e[2]);
+  cg_set_number(w, "tiles", tiles);
+  cg_set_int(w, "T", BLOCK);
+  cg_set(w, "arow", a_rows ? "i % TILE" : "i / DEPTH");
+  cg_set(w, "acol", a_rows ? "i / TILE" : "i % DEPTH");
+  cg_set(w, "bcol", b_rows ? "i / DEPTH" : "i % TILE");
+  cg_set(w, "brow", b_rows ? "i % DEPTH" : "i / TILE");
+  cg_set(w, "geta", cg_get(w, m->a.dtype));
+  cg_set(w, "A", cg_storage(m->a.dtype));
+  cg_set_address(w, "a", &m->a);
+  cg_set(w, "am", stride_text(w, m, &m->a, 3));
+  cg_set(w, "ak", stride_text(w, m, &m->a, 1));
+  cg_set(w, "getb", cg_get(w, m->b.dtype));
+  cg_set(w, "B", cg_storage(m->b.dtype));
+  cg_set_address(w, "b", &m->b);
+  cg_set(w, "bk", stride_text(w, m, &m->b, 1));
+  cg_set(w, "bn", stride_text(w, m, &m->b, 2));
+  cg_set(w, "fma", fma_of(acc));
+  cg_set(w, "bias", bias_text(w, m, acc));
+  cg_set(w, "C", cg_storage(m->c.dtype));
+  cg_set_address(w, "c", &m->c);
+  cg_set(w, "cm", stride_text(w, m, &m->c, 3));
+  cg_set(w, "cn", stride_text(w, m, &m->c, 2));
+  cg_set(w, "of", cg_of(w, m->c.dtype, acc));
+}
+
 void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space batch;
   const cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
   const char *names[] = {"oc", "oa", "ob", m->has_bias || m->grouped ? "obias" : NULL};
@@ -188,42 +219,9 @@ void cg_write_matmul(cg_kernel *k, const cg_matmul *m) {
   const int64_t *e = &m->extents[m->rank - 3];
   int64_t tiles = cg_ceildiv(e[0], TILE) * cg_ceildiv(e[1], TILE), blocks = cg_space_count(&batch);
   ir_dtype acc = acc_of(widest(m));
-  bool a_rows = along_first(m, &m->a, 3, 1), b_rows = along_first(m, &m->b, 1, 2);
   cg_begin(&w, k->memory, reach_of(m, &batch) > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &batch, "block", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
-  set_rows(&w, m);
-  cg_set(&w, "acc", cg_native(acc));
-  cg_set_int(&w, "tile", TILE);
-  cg_set_int(&w, "depth", DEPTH);
-  cg_set_number(&w, "m", e[0]);
-  cg_set_number(&w, "n", e[1]);
-  cg_set_number(&w, "k", e[2]);
-  cg_set_number(&w, "tiles", tiles);
-  cg_set(&w, "offsets", piece.body.data);
-  cg_set_int(&w, "T", BLOCK);
-  cg_set(&w, "arow", a_rows ? "i % TILE" : "i / DEPTH");
-  cg_set(&w, "acol", a_rows ? "i / TILE" : "i % DEPTH");
-  cg_set(&w, "bcol", b_rows ? "i / DEPTH" : "i % TILE");
-  cg_set(&w, "brow", b_rows ? "i % DEPTH" : "i / TILE");
-  cg_set(&w, "geta", cg_get(&w, m->a.dtype));
-  cg_set(&w, "A", cg_storage(m->a.dtype));
-  cg_set_address(&w, "a", &m->a);
-  cg_set(&w, "am", stride_text(&w, m, &m->a, 3));
-  cg_set(&w, "ak", stride_text(&w, m, &m->a, 1));
-  cg_set(&w, "getb", cg_get(&w, m->b.dtype));
-  cg_set(&w, "B", cg_storage(m->b.dtype));
-  cg_set_address(&w, "b", &m->b);
-  cg_set(&w, "bk", stride_text(&w, m, &m->b, 1));
-  cg_set(&w, "bn", stride_text(&w, m, &m->b, 2));
-  cg_set(&w, "fma", fma_of(acc));
-  cg_set(&w, "bias", bias_text(&w, m, acc));
-  cg_set(&w, "C", cg_storage(m->c.dtype));
-  cg_set_address(&w, "c", &m->c);
-  cg_set(&w, "cm", stride_text(&w, m, &m->c, 3));
-  cg_set(&w, "cn", stride_text(&w, m, &m->c, 2));
-  cg_set(&w, "of", cg_of(&w, m->c.dtype, acc));
+  cg_set_offsets(&w, &batch, "block", names);
+  set_names(&w, m, acc, tiles);
   cg_put(&w, body);
   const char *name = m->by_depth ? "grouped_outer" : m->grouped ? "grouped_matmul" : "matmul";
   cg_end(&w, k, cg_text(&w, "%s_%s", name, ir_dtype_text(m->c.dtype)), tiles * blocks, 1);

@@ -47,7 +47,7 @@ static void set_adding(cg_writer *w, const cg_scatter *s) {
 }
 
 void cg_write_scatter(cg_kernel *k, const cg_scatter *s) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space lines;
   const cg_view *views[] = {&s->index, &s->result, &s->source};
   const char *names[] = {"oi", "oy", "os"};
@@ -57,13 +57,10 @@ void cg_write_scatter(cg_kernel *k, const cg_scatter *s) {
                   s->length * (llabs(s->index_step) + llabs(s->source_step)) +
                   count * (s->adds ? s->end - s->low : 0);
   cg_begin(&w, k->memory, reach > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &lines, "line", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
+  cg_set_offsets(&w, &lines, "line", names);
   const char *storage = cg_storage(cg_bits(s->result.dtype));
   cg_set_int(&w, "T", BLOCK);
   cg_set_number(&w, "lines", count);
-  cg_set(&w, "offsets", piece.body.data);
   cg_set_number(&w, "length", s->length);
   cg_set(&w, "get", cg_get(&w, s->index.dtype));
   cg_set(&w, "I", cg_storage(s->index.dtype));

@@ -162,7 +162,7 @@ static void set_numbers(cg_writer *w, const cg_sdpa_backward *s, ir_dtype acc) {
 /* One block per row of `x`, and of `y` if there is one: rows of queries, or of keys. */
 static void write_rows(cg_kernel *k, const cg_sdpa_backward *s, const cg_view *x, const cg_view *y,
                        bool keys) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space batch;
   const char *names[N_VIEWS] = {"oq", "ok", "ov", "oo", "oz", "og", "ox", "oy"};
   const cg_view *views[N_VIEWS];
@@ -181,11 +181,8 @@ static void write_rows(cg_kernel *k, const cg_sdpa_backward *s, const cg_view *x
   int64_t blocks = cg_space_count(&batch) * rows * parts;
   if (blocks == 0) return;
   cg_begin(&w, k->memory, reach_of(s, &batch, views, n) + blocks > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &batch, "batch", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
+  cg_set_offsets(&w, &batch, "batch", names);
   set_numbers(&w, s, acc);
-  cg_set(&w, "offsets", piece.body.data);
   cg_set(&w, "both", y ? "1" : "0");
   for (int i = 0; i < N_IN; i++) set_view(&w, s, "qkvozg"[i], views[i]);
   set_view(&w, s, 'x', x);

@@ -469,9 +469,7 @@ static void write_launch(cg_kernel *k, const cg_sdpa_backward *s, bool keys) {
   int64_t elements = 2 * x.tile * (x.dk + x.dv) + (keys ? ROWS * x.dv + 8 * x.tile : 0);
   x.w.shared_bytes = (uint32_t)elements * 2;
   x.w.resident = 2;
-  cg_put_offsets(&x.w, &batch, "batch", names, NULL, 0);
-  cg_set(&x.w, "offsets", x.w.body.data);
-  strbuf_init(&x.w.body, x.w.memory);
+  cg_set_offsets(&x.w, &batch, "batch", names);
   set_numbers(&x, batches);
   cg_put(&x.w, begin);
   if (keys) put_keys(&x);

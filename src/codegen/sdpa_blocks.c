@@ -186,9 +186,7 @@ bool cg_write_sdpa_blocks(cg_kernel *k, const cg_sdpa *s) {
   cg_space_make(&batch, s->extents, 0, s->rank - 2, views, s->keeps_lse ? 5 : 4, false);
   int64_t blocks = cg_space_count(&batch) * cg_ceildiv(s->extents[s->rank - 2], ROWS);
   cg_begin(&w, k->memory, reach_of(s, &batch) + blocks > CG_NARROW_REACH, BLOCK);
-  cg_put_offsets(&w, &batch, "batch", names, NULL, 0);
-  cg_set(&w, "offsets", w.body.data);
-  strbuf_init(&w.body, w.memory);
+  cg_set_offsets(&w, &batch, "batch", names);
   set_all(&w, s);
   cg_put(&w, begin);
   cg_put(&w, scores);

@@ -293,7 +293,7 @@ static int64_t reach_of(const cg_sdpa *s, const cg_space *batch) {
 }
 
 bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s) {
-  cg_writer w, piece;
+  cg_writer w;
   cg_space batch;
   const cg_view *views[] = {&s->out, &s->q, &s->k, &s->v, &s->lse};
   const char *names[] = {"oy", "oq", "ok", "ov", "oz"};
@@ -303,10 +303,7 @@ bool cg_write_sdpa_tiles(cg_kernel *k, const cg_sdpa *s) {
   int64_t blocks = batches * cg_ceildiv(s->extents[s->rank - 2], ROWS);
   cg_begin(&w, k->memory, reach_of(s, &batch) + blocks > CG_NARROW_REACH, BLOCK);
   w.resident = 3; /* 168 registers: enough, or nearly (width 128) */
-  cg_put_offsets(&w, &batch, "batch", names, NULL, 0);
-  piece = w;
-  strbuf_init(&w.body, w.memory);
-  cg_set(&w, "offsets", piece.body.data);
+  cg_set_offsets(&w, &batch, "batch", names);
   set_extents(&w, s, batches);
   set_views(&w, s);
   put_body(&w, s);

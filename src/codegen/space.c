@@ -137,6 +137,12 @@ void cg_put_offsets(cg_writer *w, const cg_space *s, const char *item, const cha
   cg_line(w, "  }\n");
 }
 
+void cg_set_offsets(cg_writer *w, const cg_space *s, const char *item, const char *const *names) {
+  strbuf body = cg_apart_begin(w);
+  cg_put_offsets(w, s, item, names, NULL, 0);
+  cg_set(w, "offsets", cg_apart_end(w, body));
+}
+
 /* ---- vectors ---- */
 uint32_t cg_widest(size_t smallest_bytes, size_t largest_bytes) {
   size_t width = 16 / smallest_bytes;
