@@ -159,6 +159,65 @@ static status far_numbers_are_wide(void *context) {
   return STATUS_OK;
 }
 
+/* ---- products of groups ---- */
+enum { GROUPS = 16, WIDTH = 512, OUT = 1024 };
+
+/* x[rows, WIDTH] by weight[GROUPS, …], or of two such x the sums by groups; dense. */
+static cg_matmul grouped_product(bool by_depth, ir_dtype t, ir_dtype result, bool turned,
+                                 int64_t rows) {
+  cg_view v = {.dtype = t, .align = CG_ALIGN};
+  cg_matmul m = {.rank = by_depth ? 4 : 3, .a = v, .b = v, .c = v, .index = v, .grouped = true};
+  uint32_t first = by_depth;
+  m.by_depth = by_depth;
+  m.n_groups = GROUPS;
+  m.a.start = 1, m.b.start = 2, m.index.start = 3;
+  m.index.dtype = IR_I64;
+  m.c.dtype = result;
+  m.extents[0] = GROUPS;
+  m.extents[first] = by_depth ? WIDTH : rows;
+  m.extents[first + 1] = OUT;
+  m.extents[first + 2] = by_depth ? rows : WIDTH;
+  m.c.strides[0] = (int64_t)WIDTH * OUT;
+  m.c.strides[first] = OUT;
+  m.c.strides[first + 1] = 1;
+  m.a.strides[first] = by_depth ? 1 : WIDTH;
+  m.a.strides[first + 2] = by_depth ? WIDTH : 1;
+  m.b.strides[first + 1] = by_depth || turned ? 1 : WIDTH;
+  m.b.strides[first + 2] = by_depth || turned ? OUT : 1;
+  m.group_step = by_depth ? 0 : (int64_t)OUT * WIDTH;
+  m.index_step = by_depth;
+  m.index.strides[0] = !by_depth;
+  return m;
+}
+
+/* On GPUs of compute capability 9.0 the groups are listed first; others have one launch. No name of a template is
+ * left. */
+static void expect_products(const cg_matmul *m) {
+  for (int small = 0; small < 2; small++) {
+    cg_kernel k;
+    cg_kernel_init(&k, &memory, small ? CG_A10 : CG_H100);
+    cg_write_matmul(&k, m);
+    (void)EXPECT_INT(k.n_launches, small ? 1 : 2);
+    for (uint32_t i = 0; i < k.n_launches; i++) (void)EXPECT(!strchr(k.launches[i].source, '$'));
+    if (small || k.n_launches != 2) continue;
+    (void)EXPECT_CONTAINS(k.launches[0].entry, "_list_");
+    (void)EXPECT(strstr(k.launches[1].source, "wgmma.mma_async") != NULL);
+    (void)EXPECT(k.scratch_bytes > 0);
+    (void)EXPECT(k.launches[1].shared_bytes <= CG_H100->shared_bytes);
+  }
+}
+
+static status products_of_groups(void *context) {
+  (void)context;
+  for (unsigned bits = 0; bits < 32; bits++) {
+    ir_dtype t = bits & 1 ? IR_F16 : IR_BF16;
+    cg_matmul m =
+        grouped_product(bits & 2, t, bits & 4 ? IR_F32 : t, bits & 8, bits & 16 ? 4096 : 256);
+    expect_products(&m);
+  }
+  return STATUS_OK;
+}
+
 /* ---- memory that runs out ---- */
 static status write_all(void *context) {
   arena *a = context;
@@ -198,6 +257,7 @@ int main(int argc, char **argv) {
   run(widths_follow_memory);
   run(far_positions_are_wide);
   run(far_numbers_are_wide);
+  run(products_of_groups);
   allocations_fail();
   return test_finish();
 }
