@@ -248,14 +248,15 @@ static void forget_reduced(ir_func *f, ir_tensor t) {
 
 /* A sum or mean of floats that are not rounded to 16 bits, and nothing else, of a sum of which it leaves fewer elements. */
 static bool reduces_sum(const summing *s, const ir_op_data *op) {
-  if ((op->code != IR_OP_SUM && op->code != IR_OP_MEAN) || counts_reduced(s->f, op)) return false;
+  if (op->code != IR_OP_SUM && op->code != IR_OP_MEAN) return false;
   ir_tensor t = op->operands[0];
   const ir_op_data *of = t.id ? form_maker(s->f, t) : NULL;
   ir_dtype dtype = ir_tensor_at(s->f, t)->dtype;
   if (!of || !ir_op_adds(of) || s->reads.n[t.id] != 1 || is_streamed(s->f, t)) return false;
   const int64_t *usual = ir_module_usual(s->f->module, s->c->scratch);
   return (dtype == IR_F32 || dtype == IR_F64) && !is_streamed(s->f, op->result) &&
-         ir_tensor_elements(s->f, op->result, usual) < ir_tensor_elements(s->f, t, usual);
+         ir_tensor_elements(s->f, op->result, usual) < ir_tensor_elements(s->f, t, usual) &&
+         !counts_reduced(s->f, op);
 }
 
 /* Has one of the other terms the shape of the sum? The others are stretched beside it. */
