@@ -199,9 +199,8 @@ struct ir_module {
   /* By symbol: the value that it will probably have; IR_UNBOUND where nothing is known. Only choices among
    * programs that are right for all values may depend on it. */
   VEC(int64_t) expected;
-  /* The choice made last, and the key of what it was made for: variants of a program ask again. */
-  const struct shard_choice *choice;
-  uint64_t choice_key;
+  /* The choices made, the last one first: variants of a program ask again. */
+  const struct shard_choice *choices;
 };
 
 void ir_module_init(ir_module *m, const allocator *memory);

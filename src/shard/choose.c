@@ -19,6 +19,7 @@ static const double FLOPS_PER_BYTE = 1000;
 typedef struct trial {
   shard_choice choice;
   uint64_t met, gave, turns;
+  uint64_t stated;     /* the statements that it leads to */
   double bytes, flops; /* bytes below 0: it cannot be done */
 } trial;
 
@@ -72,6 +73,21 @@ static bool find_classes(choosing *c) {
 }
 
 /* ---- trying ---- */
+static uint64_t hash_stmt(uint64_t h, const ir_stmt *s) {
+  const uint64_t fields[] = {s->kind,      s->mesh.id,        s->factor_is_mesh,
+                             s->mesh_axis, (uint64_t)s->axis, s->factor.id,
+                             s->mark.kind, s->mark.mesh_axis, s->mark.form};
+  for (uint32_t i = 0; i < sizeof fields / sizeof *fields; i++) h = hash_mix(h, fields[i]);
+  for (uint32_t i = 0; i < s->n_targets; i++) h = hash_mix(h, s->targets[i].name);
+  for (uint32_t i = 0; i < s->n_list; i++) h = hash_mix(h, (uint64_t)s->list[i]);
+  return h;
+}
+
+static uint64_t hash_stmts(uint64_t h, const ir_func *f) {
+  for (uint32_t i = 0; i < f->statements.len; i++) h = hash_stmt(h, &f->statements.data[i]);
+  return h;
+}
+
 static bool is_read(const ir_op_data *op, const bool *read) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++)
     if (read[ir_op_result(op, k).id]) return true;
@@ -93,22 +109,31 @@ static void drop_unread(ir_func *f) {
   for (uint32_t i = first; i < n; i++) f->order.data[i - first] = f->order.data[i];
 }
 
-/* What decomposing `f`, propagated by the choice, makes devices receive and compute. */
-static void count_cost(choosing *c, ir_func *f, trial *t) {
+static void decompose_and_count(ir_func *f, trial *t) {
   arena *memory = &f->module->memory;
+  (void)shard_write_forms(f, memory);
+  (void)shard_group_sums(f, memory);
+  drop_unread(f);
+  shard_ctx *ctx = shard_begin(f, memory);
+  if (!shard_decompose(ctx)) return;
+  t->bytes = shard_moved_bytes(ctx);
+  t->flops = shard_product_flops(ctx);
+}
+
+/* What decomposing `f`, propagated by the choice, makes devices receive and compute. Many choices state the same. */
+static void count_cost(choosing *c, ir_func *f, trial *t) {
+  uint32_t i = 0;
   t->choice.met = t->choice.gave = t->choice.turns = NULL;
-  if (t->met) {
-    (void)shard_write_forms(f, memory);
-    (void)shard_group_sums(f, memory);
-    drop_unread(f);
-    shard_ctx *ctx = shard_begin(f, memory);
-    if (shard_decompose(ctx)) {
-      t->bytes = shard_moved_bytes(ctx);
-      t->flops = shard_product_flops(ctx);
-    }
+  t->stated = hash_stmts(0, f);
+  while (i < c->tried.len && c->tried.data[i].stated != t->stated) i++;
+  if (i < c->tried.len) {
+    t->bytes = c->tried.data[i].bytes;
+    t->flops = c->tried.data[i].flops;
+  } else if (t->met) {
+    decompose_and_count(f, t);
   }
   if (c->tries) c->tries--;
-  vec_push(memory, &c->tried, *t);
+  vec_push(&f->module->memory, &c->tried, *t);
 }
 
 static void propagate_by(choosing *c, ir_func *f, trial *t) {
@@ -239,16 +264,6 @@ static uint32_t tries_for(const ir_func *f) {
 }
 
 /* ---- what was decided already ---- */
-static uint64_t hash_stmt(uint64_t h, const ir_stmt *s) {
-  const uint64_t fields[] = {s->kind,      s->mesh.id,        s->factor_is_mesh,
-                             s->mesh_axis, (uint64_t)s->axis, s->factor.id,
-                             s->mark.kind, s->mark.mesh_axis, s->mark.form};
-  for (uint32_t i = 0; i < sizeof fields / sizeof *fields; i++) h = hash_mix(h, fields[i]);
-  for (uint32_t i = 0; i < s->n_targets; i++) h = hash_mix(h, s->targets[i].name);
-  for (uint32_t i = 0; i < s->n_list; i++) h = hash_mix(h, (uint64_t)s->list[i]);
-  return h;
-}
-
 /* Of all that a choice depends on; handles mean the same in all copies of a function. */
 static uint64_t key_of(const ir_func *f) {
   const ir_module *m = f->module;
@@ -258,8 +273,13 @@ static uint64_t key_of(const ir_func *f) {
     h = hash_mix(hash_mix(h, f->order.data[i].id), op->code);
     for (uint32_t k = 0; k < op->n_operands; k++) h = hash_mix(h, op->operands[k].id);
   }
-  for (uint32_t i = 0; i < f->statements.len; i++) h = hash_stmt(h, &f->statements.data[i]);
-  return hash_mix(h, f->name);
+  return hash_mix(hash_stmts(h, f), f->name);
+}
+
+static const shard_choice *made_before(const ir_module *m, uint64_t key) {
+  const shard_choice *x = m->choices;
+  while (x && x->key != key) x = x->next;
+  return x;
 }
 
 bool shard_choose(ir_func *f) {
@@ -268,14 +288,12 @@ bool shard_choose(ir_func *f) {
     return false; /* reductions in two steps: not yet */
   if (!shard_is_distributed(f) || !find_classes(&c)) return false;
   uint64_t key = key_of(f);
-  if (f->module->choice && f->module->choice_key == key) {
-    f->choice = f->module->choice;
-    return false;
-  }
+  f->choice = made_before(f->module, key);
+  if (f->choice) return false;
   trial best = try_in_place(&c);
   if (best.met) search(&c, &best);
-  f->choice = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
-  f->module->choice = f->choice;
-  f->module->choice_key = key;
+  best.choice.key = key;
+  best.choice.next = f->module->choices;
+  f->choice = f->module->choices = arena_copy(&f->module->memory, &best.choice, sizeof best.choice);
   return !best.met;
 }

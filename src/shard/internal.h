@@ -166,6 +166,8 @@ typedef struct shard_choice {
   uint64_t *met;   /* classes that had such operands are added; NULL: not asked for */
   uint64_t *gave;  /* those of them that yielded */
   uint64_t *turns; /* those that can be turned */
+  uint64_t key;    /* of what it was made for */
+  const struct shard_choice *next; /* made before it */
 } shard_choice;
 /* Mesh axes along which operand k of a matrix product, or of attention, leaves the word to others. `turned`: those
  * along which the result is turned. */
