@@ -425,6 +425,8 @@ class Program:
         if name not in (t.name for t in side) and name in (t.name for t in self.outputs):
             side, is_output = self.outputs, True
         number = self._number(name, side, "input or output")
+        if device is not None and not 0 <= device < self.devices[2]:
+            raise ValueError(f"{self.name} has {self.devices[2]} devices, and no device {device}")
         bound = self._bind(shapes or (None,) * len(self.inputs), extents, complete=False)
         part = self._core.shard(bound, is_output, number, self.devices[0] if device is None else device)
         return None if part is None else Shard(*part)
@@ -432,6 +434,8 @@ class Program:
     def cut(self, name: str, array: Any, **extents: int) -> Shards:
         """Cuts a whole array for input `name` into the parts that the devices of this process hold: views of it."""
         number = self._number(name, self.inputs, "input")
+        if not hasattr(array, "shape"):
+            raise TypeError(f"{name} is given as {type(array).__name__}: an array is needed")
         shapes = tuple(tuple(array.shape) if i == number else None for i in range(len(self.inputs)))
         first, count, _ = self.devices
         parts = [self.shard(name, *shapes, device=first + d, **extents) for d in range(count)]

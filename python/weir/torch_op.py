@@ -20,6 +20,8 @@ def torch_op(program: Program, name: str, backward: Program | None = None) -> An
     """
     import torch
 
+    if not isinstance(name, str) or name.count("::") != 1:
+        raise ValueError(f"an operation of torch.library is called namespace::name, not {name!r}")
     inputs = ", ".join(f"Tensor {t.name}" for t in program.inputs)
     n = len(program.outputs)
     schema = f"({inputs}) -> " + ("Tensor" if n == 1 else "(" + ", ".join(["Tensor"] * n) + ")")

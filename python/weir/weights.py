@@ -32,14 +32,23 @@ def _header(path: str) -> tuple[dict, int]:
             table = json.loads(file.read(length))
         except ValueError as why:
             raise ValueError(f"{path}: the header is no JSON: {why}") from None
+    if not isinstance(table, dict):
+        raise ValueError(f"{path}: the header is no table of tensors")
     table.pop("__metadata__", None)
     for name, entry in table.items():
         _check(path, name, entry, size - 8 - length)
     return table, 8 + length
 
 
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
+
+
 def _check(path: str, name: str, entry: dict, room: int) -> None:
     import numpy
+    if not isinstance(entry, dict) or not all(_are_counts(entry.get(k)) for k in ("shape", "data_offsets")) or \
+            len(entry["data_offsets"]) != 2 or "dtype" not in entry:
+        raise ValueError(f"{path}: {name} has no dtype, shape and data_offsets as tensors have them")
     begin, end = entry["data_offsets"]
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"{path}: {name} has dtype {entry['dtype']}, which is not supported")
@@ -95,7 +104,10 @@ class Weights(Mapping):
 
     def slice(self, name: str, axis: int, begin: int, length: int) -> Any:
         """A view of `length` positions of an axis."""
-        index = [slice(None)] * len(self.shape(name))
+        shape = self.shape(name)
+        if not 0 <= axis < len(shape) or not 0 <= begin <= begin + length <= shape[axis]:
+            raise IndexError(f"{name} has shape {list(shape)}: there are no positions {begin} to {begin + length} of axis {axis}")
+        index = [slice(None)] * len(shape)
         index[axis] = slice(begin, begin + length)
         return self[name][tuple(index)]
 

@@ -4,6 +4,7 @@ are there."""
 import ctypes
 import functools
 import importlib.util
+import json
 import os
 import pathlib
 import pickle
@@ -483,6 +484,9 @@ class WeightFiles(unittest.TestCase):
         np.testing.assert_array_equal(weights["w"], self.w)
         self.assertEqual(weights.shape("w"), (3, 4))
         np.testing.assert_array_equal(weights.slice("w", 0, 1, 2), self.w[1:])
+        for axis, begin, length in ((0, -1, 1), (0, 1, len(self.w)), (5, 0, 1), (0, 2, -1)):
+            with self.assertRaisesRegex(IndexError, "w has shape"):
+                weights.slice("w", axis, begin, length)
         self.assertIsNotNone(weights["w"].base)
         f = weir.compile("fusion f { w : f32[3, 4]; i : i64[2]; y = index_select(w, i, dim=0); return y }")
         np.testing.assert_array_equal(f(weights["w"], weights["i"]), self.w[[1, 0]])
@@ -516,6 +520,13 @@ class WeightFiles(unittest.TestCase):
         path.write_bytes(path.read_bytes()[:-4])
         with self.assertRaisesRegex(ValueError, "do not fit"):
             weir.load_weights(path)
+        entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+        for header in ([1], {"w": "x"}, {"w": {"dtype": "F32"}}, {"w": {**entry, "shape": [1.0]}}, {"w": {**entry, "shape": [-1]}},
+                       {"w": {**entry, "data_offsets": [0]}}, {"w": {**entry, "data_offsets": None}}):
+            text = json.dumps(header).encode()
+            path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+            with self.assertRaisesRegex(ValueError, "no table of tensors|w has no dtype, shape and data_offsets"):
+                weir.load_weights(path)
         with self.assertRaises(FileNotFoundError):
             weir.load_weights(self.folder / "none.safetensors")
 
@@ -908,6 +919,11 @@ class Sharded(unittest.TestCase):
             self.f(self.x, weir.Shards(self.w[:3], None))
         with self.assertRaises(weir.ProgramError):
             self.f(self.x, weir.Shards(self.w[:3]))
+        for device in (-1, 2):
+            with self.assertRaisesRegex(ValueError, f"f has 2 devices, and no device {device}"):
+                self.f.shard("w", device=device)
+        with self.assertRaisesRegex(TypeError, "w is given as list"):
+            self.f.cut("w", [1])
 
     def test_scattered(self):
         f = weir.compile("fusion f { mesh d = [2]; x : f32[8]; y = x * 2; return y; schedule { x on d; x.split(0, 2); "
@@ -1137,6 +1153,8 @@ class Torch(unittest.TestCase):
             from torch.library import custom_op  # noqa: F401
         except ImportError:
             self.skipTest("there is no PyTorch with torch.library.custom_op")
+        with self.assertRaisesRegex(ValueError, "called namespace::name, not 'mm'"):
+            weir.torch_op(weir.compile(SUM), "mm")
         forward = weir.compile("fusion f { x : f32[n, k]; w : f32[k, m]; y = tanh(matmul(x, w)); return y }")
         backward = weir.compile(
             "fusion b { x : f32[n, k]; w : f32[k, m]; g : f32[n, m]; y = tanh(matmul(x, w)); h = g * (1 - y * y)\n"
