@@ -41,11 +41,22 @@ static bool reads(const kernel *k, const ir_instr_data *d, ir_tensor t) {
   return false;
 }
 
+/* Does the group at that position, another one, compute a reader of the view for itself? */
+static bool absorbs_reader(const kernel *k, uint32_t at, ir_tensor view) {
+  uint32_t node = k->b->node_at[at];
+  if (!node || is_member(k, at)) return false;
+  const join_numbers *absorbed = &k->b->groups[k->b->nodes[node - 1].group].absorbed;
+  for (uint32_t i = 0; i < absorbed->len; i++)
+    if (reads(k, ir_instr_at(k->h, k->b->nodes[absorbed->data[i]].instr), view)) return true;
+  return false;
+}
+
 /* Does anything outside of the kernel read this view itself? Views of it that stay do. */
 static bool view_read_outside(const kernel *k, ir_tensor view) {
   const join_numbers *readers = join_readers(k->b, k->b->facts->root[view.id]);
   for (uint32_t i = 0; i < readers->len; i++) {
     const ir_instr_data *d = join_instr(k->b, readers->data[i]);
+    if (absorbs_reader(k, readers->data[i], view)) return true;
     if (!reads(k, d, view)) continue;
     if (!is_member(k, readers->data[i]) || (d->kind == IR_VIEW && !goes(k, d))) return true;
   }
