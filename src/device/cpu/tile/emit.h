@@ -62,5 +62,7 @@ bool tile_is_function(ir_opcode code);
 bool tile_is_long(ir_opcode code);
 /* Chooses form, loops and tiles. False: l->blocked says which reduction must be computed apart. */
 bool tile_choose_loops(tile_emitter *e);
+/* The program of what is emitted. */
+tile_program *tile_assemble(tile_emitter *e);
 
 #endif

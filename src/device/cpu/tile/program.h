@@ -11,7 +11,8 @@
  *   emit    axes that all views walk evenly become one. The last loop (columns) and the one before it
  *           (rows) are cut into tiles; nodes become instructions on tiles, each a vector loop, whose
  *           results are in slots of scratch memory that are used again as soon as they are free. A node
- *           that depends on columns only, on rows only or on neither is computed that often only.
+ *           that depends on columns only, on rows only or on neither is computed that often only
+ *           (loops.c, emit.c, assemble.c).
  *   run     instruction after instruction for each tile. Tiles are grouped into parts by shape alone.
  *
  * Forms of programs with reductions:
