@@ -195,6 +195,7 @@ static bool add_apart(planner *p, uint32_t step) {
   tile_memory to = p->steps[step][0];
   p->steps[step][0].place = TILE_NONE;
   t.to = to;
+  t.in_scratch = to.place >= p->stages->n_given;
   if (!add_program(p, &t, 1)) return false;
   p->steps[step][0] = to;
   return true;

@@ -159,7 +159,9 @@ static uint32_t emit_load(tile_emitter *e, const tile_node *n, tile_phase phase)
 static _Atomic int64_t stream_from = TILE_STREAM;
 void tile_stream_from(int64_t bytes) { atomic_store(&stream_from, bytes); }
 
-bool tile_is_large(const rt_shape *shape) {
+bool tile_is_large(const tile_lowering *l, const tile_target *t) {
+  const rt_shape *shape = rt_value_shape(l->body, &t->value);
+  if (t->in_scratch) return false;
   int64_t bytes = (int64_t)ir_dtype_size_bytes(shape->dtype);
   for (uint32_t d = 0; d < shape->rank; d++) bytes *= shape->extents[d];
   return bytes >= atomic_load_explicit(&stream_from, memory_order_relaxed);
@@ -189,7 +191,7 @@ static void store(tile_emitter *e, const tile_target *t, uint32_t v, tile_phase 
                   .from_bytes = (uint32_t)ir_dtype_size_bytes(x->native),
                   .view = view};
   if (x->native != shape->dtype) i.convert[0] = cpu_convert_of(shape->dtype, x->native);
-  i.stream = tile_is_large(shape) && e->views[view].steps[e->n_loops - 1] == size;
+  i.stream = tile_is_large(e->l, t) && e->views[view].steps[e->n_loops - 1] == size;
   bool joins = !e->in_place && !i.convert[0] && x->phase == phase && !x->elsewhere &&
                x->maker != 0 && is_dense(e, &e->views[view], x->form);
   if (joins && store_where_made(&e->code[phase].list[x->maker - 1], view, i.stream)) {

@@ -54,8 +54,8 @@ typedef struct tile_emitter {
   uint32_t *n_uses;       /* of nodes, by nodes */
 } tile_emitter;
 
-/* Is a result of that shape written past the caches? */
-bool tile_is_large(const rt_shape *shape);
+/* Is the target so large that it is written past the caches? */
+bool tile_is_large(const tile_lowering *l, const tile_target *t);
 /* Is more computed than an arithmetic operation? */
 bool tile_is_function(ir_opcode code);
 /* A function that takes so long that memory would rest meanwhile: the next tile is fetched then. */

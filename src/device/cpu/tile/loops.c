@@ -238,8 +238,7 @@ static bool waits_for_memory(const tile_emitter *e) {
     steps += n->kind == TILE_MAP;
     functions += n->kind == TILE_MAP && tile_is_function(n->code);
   }
-  return steps <= MOST_STEPS && functions > 0 &&
-         tile_is_large(rt_value_shape(e->l->body, &e->l->targets[0].value));
+  return steps <= MOST_STEPS && functions > 0 && tile_is_large(e->l, &e->l->targets[0]);
 }
 
 static bool plain_loops(tile_emitter *e) {

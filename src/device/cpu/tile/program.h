@@ -92,6 +92,7 @@ typedef struct tile_memory {
 typedef struct tile_target {
   rt_value value;
   tile_memory to;
+  bool in_scratch; /* `to` is: it is read soon */
   uint32_t node;
 } tile_target;
 
