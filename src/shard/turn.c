@@ -69,13 +69,25 @@ static bool brings(const turning *t, uint32_t k, const shard_placement *p, ir_ax
   return false;
 }
 
+/* Is it one of as many ranges of the whole dimension as there are devices? Another dimension is cut likewise then, of
+ * whatever length; a split into ranges of n would give another number of them. */
+static bool is_one_of_ranges(const turning *t, const shard_axis *a) {
+  const ir_axis_data *loop = ir_axis_at(t->f, a->loop);
+  if (IR_SAME(a->loop, a->logical)) return true;
+  if (!loop->def.id) return false;
+  const ir_transform_data *def = ir_transform_at(t->f, loop->def);
+  return def->kind == IR_OUTER_SPLIT && IR_SAME(def->in[0], a->logical) &&
+         IR_SAME(def->out[0], a->loop);
+}
+
 /* All operands that are cut can. */
 static bool all_bring(const turning *t, ir_axis to) {
   bool any = false;
   for (uint32_t k = 0; k < t->op->n_operands; k++) {
     shard_placement p;
     if (!is_cut(t, k, &p)) continue;
-    if (p.axes[t->mesh_axis].swizzled || !brings(t, k, &p, to)) return false;
+    const shard_axis *a = &p.axes[t->mesh_axis];
+    if (a->swizzled || !is_one_of_ranges(t, a) || !brings(t, k, &p, to)) return false;
     any = true;
   }
   return any;
