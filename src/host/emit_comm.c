@@ -320,14 +320,67 @@ static ir_tensor row_for(emitter *e, const piece_copy *c, ir_tensor row) {
   return emit_first(e, row, (1u << rank) - 1, lengths, c->at);
 }
 
-/* for p in n { row p of `rows` <-> piece p of t } */
-static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
-                        ir_tensor rows, bool into_rows) {
+/* t as its pieces, a view: reshape(t, […, n, length, …]), with the pieces first. */
+static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n, loc at) {
+  arena *memory = &e->h->module->memory;
   ir_scalars *s = emit_scalars(e);
+  ir_scalar sizes[IR_MAX_RANK + 1], turned[IR_MAX_RANK];
+  uint32_t rank = sizes_of(e, t, sizes);
+  ir_scalar length = ir_scalar_ceildiv(s, sizes[dim], n);
+  memmove(&sizes[dim + 1], &sizes[dim], (rank - dim) * sizeof *sizes);
+  sizes[dim] = n;
+  sizes[dim + 1] = length;
+  ir_tensor split = emit_scratch(e, t, sizes, rank + 1);
+  e->dense.data[split.id] = false;
+  ir_attr shape = {.given = true, .len = rank + 1};
+  shape.scalars = arena_copy(memory, sizes, (rank + 1) * sizeof *sizes);
+  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = split};
+  d.op = ir_host_op(e->h, IR_OP_RESHAPE, &t, 1, &shape, split, at);
+  emit_instr(e, &d);
+  if (dim == 0) return split;
+  int64_t *list = ARENA_ARRAY(memory, rank + 1, int64_t);
+  for (uint32_t i = 0; i <= rank; i++) {
+    list[i] = i == 0 ? dim : i <= dim ? i - 1 : i;
+    turned[i] = sizes[list[i]];
+  }
+  ir_attr order = {.given = true, .len = rank + 1, .ints = list};
+  ir_tensor first = emit_scratch(e, t, turned, rank + 1);
+  e->dense.data[first.id] = false;
+  d.tensor = first;
+  d.op = ir_host_op(e->h, IR_OP_PERMUTE, &split, 1, &order, first, at);
+  emit_instr(e, &d);
+  return first;
+}
+
+/* Are pieces ranges, all as long as the rows in every dimension, whatever the extents, and in their order? Then one copy
+ * does for all. */
+static bool are_copied_at_once(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
+                               ir_tensor rows) {
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar sizes[IR_MAX_RANK], of_rows[IR_MAX_RANK];
+  ir_axis dims[IR_MAX_RANK];
+  if (ir_tensor_dims(e->h, t, dims) == IR_MAX_RANK || p->turn.id ||
+      !emit_piece_is_range(&p->partition))
+    return false;
+  uint32_t rank = sizes_of(e, t, sizes);
   ir_scalar n = ir_scalar_const(s, piece_count(e, c, p));
-  ir_rule why = emit_because(e, IR_RULE_PACK);
-  host_guard g;
-  guard_role(e, c, t, !into_rows, &g);
+  (void)sizes_of(e, rows, of_rows);
+  for (uint32_t i = 0; i < rank; i++) {
+    ir_scalar row = of_rows[i + 1];
+    if (i == (uint32_t)p->dim) row = ir_scalar_mul(s, row, n);
+    if (ir_scalar_eq(s, row, sizes[i]) != IR_TRUE) return false;
+  }
+  bool assumed = e->assume_even;
+  e->assume_even = false;
+  bool even = is_even(e, &p->partition, sizes[p->dim], piece_count(e, c, p));
+  e->assume_even = assumed;
+  return even;
+}
+
+/* for p in n { row p of `rows` <-> piece p of t } */
+static void copy_one_by_one(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
+                            ir_tensor rows, bool into_rows) {
+  ir_scalar n = ir_scalar_const(emit_scalars(e), piece_count(e, c, p));
   ir_instr_data loop = {.kind = IR_FOR, .at = c->at, .extent = n};
   loop.variable = emit_new_variable(e, 0);
   ir_block *before = emit_begin(e, &loop.body);
@@ -341,6 +394,22 @@ static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const piece
   emit_copy_piece(e, &piece);
   emit_end(e, before);
   emit_instr(e, &loop);
+}
+
+/* Rows of `rows` <-> pieces of t. */
+static void copy_pieces(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
+                        ir_tensor rows, bool into_rows) {
+  ir_scalars *s = emit_scalars(e);
+  ir_scalar n = ir_scalar_const(s, piece_count(e, c, p));
+  ir_rule why = emit_because(e, IR_RULE_PACK);
+  host_guard g;
+  guard_role(e, c, t, !into_rows, &g);
+  if (are_copied_at_once(e, c, t, p, rows)) {
+    ir_tensor all = view_pieces(e, t, (uint32_t)p->dim, n, c->at);
+    emit_simple(e, IR_OP_SET, into_rows ? &all : &rows, 1, into_rows ? rows : all, c->at);
+  } else {
+    copy_one_by_one(e, c, t, p, rows, into_rows);
+  }
   emit_unguard(e, &g, c->at);
   (void)emit_because(e, why);
 }

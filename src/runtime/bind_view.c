@@ -84,33 +84,61 @@ static void sliced(viewing *w) {
   }
 }
 
-static bool is_dense(const rt_view *x) {
-  int64_t stride = 1;
-  for (uint32_t i = x->rank; i-- > 0;) {
-    if (x->extents[i] == 0) return true;
-    if (x->extents[i] != 1 && x->strides[i] != stride) return false;
-    stride *= x->extents[i];
-  }
+/* Dimensions of `x` from `from` to `to` that lie in memory as one does. */
+static bool are_one(const bind_shape *x, uint32_t from, uint32_t to) {
+  for (uint32_t i = from; i + 1 < to; i++)
+    if (x->strides[i] != x->extents[i + 1] * x->strides[i + 1]) return false;
   return true;
+}
+
+/* The strides of the result, whose extents are known. Dimensions of both sides that have the same elements belong
+ * together; where several are merged they must lie in memory as one. Those of one position do not count. */
+static bool find_strides(viewing *w) {
+  bind_shape x = {.view.rank = 0};
+  uint32_t from = 0, to = 0, rank = w->s.view.rank;
+  for (uint32_t i = 0; i < w->x->rank; i++) {
+    if (w->x->extents[i] == 1) continue;
+    x.extents[x.view.rank] = w->x->extents[i];
+    x.strides[x.view.rank++] = w->x->strides[i];
+  }
+  while (from < x.view.rank) {
+    uint32_t from_end = from + 1, to_end = to;
+    int64_t have = x.extents[from], n = 1;
+    while (n != have) {
+      if (n < have) n *= w->s.extents[to_end++];
+      else have *= x.extents[from_end++];
+    }
+    if (!are_one(&x, from, from_end)) return false;
+    int64_t stride = x.strides[from_end - 1];
+    for (uint32_t i = to_end; i-- > to; stride *= w->s.extents[i]) w->s.strides[i] = stride;
+    from = from_end;
+    to = to_end;
+  }
+  for (; to < rank; to++) w->s.strides[to] = 1;
+  return true;
+}
+
+static int64_t count(const int64_t *extents, uint32_t rank) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < rank; i++) n *= extents[i];
+  return n;
 }
 
 /* The extents are those written down. */
 static bool reshaped(binder *b, const ir_instr_data *d, viewing *w) {
   ir_axis dims[IR_MAX_RANK];
-  int64_t n = 1, have = 1;
-  if (!is_dense(w->x))
-    return bind_error(b, d, "'%s' is no view: what it reshapes is not dense in memory",
-                      ir_tensor_name(b->h, d->tensor));
+  const char *name = ir_tensor_name(b->h, d->tensor);
   w->s.view.rank = ir_tensor_dims(b->h, d->tensor, dims);
-  for (uint32_t i = w->s.view.rank; i-- > 0;) {
+  for (uint32_t i = 0; i < w->s.view.rank; i++) {
     if (!bind_eval(b, d, ir_axis_size(b->h, dims[i]), &w->s.extents[i])) return false;
-    w->s.strides[i] = n;
-    n *= w->s.extents[i];
+    w->s.strides[i] = 1;
   }
-  for (uint32_t i = 0; i < w->x->rank; i++) have *= w->x->extents[i];
-  if (n == have) return true;
-  return bind_error(b, d, "'%s' has %lld elements, but what it reshapes has %lld",
-                    ir_tensor_name(b->h, d->tensor), (long long)n, (long long)have);
+  int64_t n = count(w->s.extents, w->s.view.rank), have = count(w->x->extents, w->x->rank);
+  if (n != have)
+    return bind_error(b, d, "'%s' has %lld elements, but what it reshapes has %lld", name,
+                      (long long)n, (long long)have);
+  if (n == 0 || find_strides(w)) return true;
+  return bind_error(b, d, "'%s' is no view: what it merges is not contiguous in memory", name);
 }
 
 static void look(viewing *w) {
