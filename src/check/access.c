@@ -153,10 +153,22 @@ static void report_bounds(check_analysis *c, uint32_t view) {
   }
 }
 
-int64_t check_address(const check_analysis *c, uint32_t view) {
+static int64_t address(const check_analysis *c, uint32_t view) {
   const rt_view *v = check_view(c, view);
   return c->plan->buffers[v->buffer].offset_bytes + v->offset_bytes -
          check_region_of(c, view)->begin;
+}
+
+check_strided check_region_strided(const check_analysis *c, uint32_t view) {
+  return check_view_strided(check_view(c, view), address(c, view));
+}
+
+void check_add_strides(check_analysis *c, uint32_t view) {
+  const check_footprint *f = &c->footprints[view];
+  check_region *r = check_region_of(c, view);
+  if (f->begin == f->end || !r->written) return;
+  check_strided s = check_region_strided(c, view);
+  check_strides_add(&r->strides, c->scratch, &s);
 }
 
 /* Ranges of all views in their buffers, and the strides their regions see. */
@@ -172,10 +184,7 @@ static void measure_views(check_analysis *c) {
     }
     f->begin = begin;
     f->end = end;
-    check_region *r = check_region_of(c, v);
-    if (f->begin == f->end || !r->written) continue;
-    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
-    check_strides_add(&r->strides, c->scratch, &s);
+    check_add_strides(c, v);
   }
 }
 
@@ -183,7 +192,7 @@ static void place_views(check_analysis *c) {
   for (uint32_t v = 0; v < c->plan->n_views; v++) {
     check_footprint *f = &c->footprints[v];
     if (!f->used) continue;
-    int64_t base = check_address(c, v) - check_view(c, v)->offset_bytes;
+    int64_t base = address(c, v) - check_view(c, v)->offset_bytes;
     f->begin += base;
     f->end += base;
   }
@@ -221,7 +230,7 @@ static void split_views(check_analysis *c) {
     check_footprint *f = &c->footprints[v];
     check_region *r = f->used ? check_region_of(c, v) : NULL;
     if (!f->used || f->begin == f->end || !r->written) continue;
-    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
+    check_strided s = check_region_strided(c, v);
     uint32_t limit = c->options.max_boxes < c->boxes_left ? c->options.max_boxes : c->boxes_left;
     boxes.len = 0;
     f->exact = check_grid_split(&r->grid, &s, limit, c->scratch, &boxes);

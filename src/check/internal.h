@@ -91,6 +91,8 @@ typedef struct check_slot {
   uint32_t stream, last;
 } check_slot;
 typedef VEC(check_slot) check_slots;
+/* Notes an access of a line; the last one counts, in whatever order they come. */
+void check_slots_put(arena *memory, check_slots *slots, check_slot slot);
 
 typedef struct check_node {
   uint32_t parent, left, right; /* left: the box itself where right is 0 */
@@ -117,7 +119,6 @@ typedef struct check_search {
 
 void check_tree_build(check_tree *t, arena *memory, uint32_t levels, const int64_t *boxes,
                       uint32_t n);
-/* Of several accesses of a stream to a box the last one counts, in whatever order they are inserted. */
 void check_tree_insert(check_tree *t, uint32_t box, uint32_t stream, uint32_t access, bool write);
 /* Accesses whose box meets `box`: all of them for a write, writes only for a read. */
 void check_tree_search(const check_tree *t, const int64_t *box, bool write, check_search *s);
@@ -229,8 +230,10 @@ NODISCARD status check_shorten(const rt_plan *plan, const rt_plan *examined,
 /* ---- access.c ---- */
 /* A region without buffers yet, from address `begin` on. */
 uint32_t check_new_region(check_analysis *c, int64_t begin);
-/* Where the view begins in its region. */
-int64_t check_address(const check_analysis *c, uint32_t view);
+/* The view, which is in bounds, by addresses of its region. */
+check_strided check_region_strided(const check_analysis *c, uint32_t view);
+/* Adds its strides to those that its region sees, unless it is empty or nothing is written there. */
+void check_add_strides(check_analysis *c, uint32_t view);
 
 /* ---- reuse.c ---- */
 /* Gives each buffer of a region a region of its own, where they have no grid in common. Then grids are chosen, and

@@ -28,7 +28,7 @@ static void find_crowded(check_analysis *c, bool *crowded) {
     const check_region *r = f->used ? check_region_of(c, v) : NULL;
     if (!f->used || f->begin == f->end || !r->written) continue;
     if (c->plan->buffers[check_view(c, v)->buffer].kind != RT_BUFFER_POOL) continue;
-    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
+    check_strided s = check_region_strided(c, v);
     if (!check_grid_fits(&r->grid, &s, c->options.max_walked)) crowded[r - c->regions] = true;
   }
 }
@@ -45,12 +45,8 @@ static void find_strides(check_analysis *c) {
     if (a->write && c->reuse->of[check_view(c, a->view)->buffer])
       check_region_of(c, a->view)->written = true;
   }
-  for (uint32_t v = 0; v < c->plan->n_views; v++) {
-    const check_footprint *f = &c->footprints[v];
-    if (!f->used || f->begin == f->end || !c->reuse->of[check_view(c, v)->buffer]) continue;
-    check_strided s = check_view_strided(check_view(c, v), check_address(c, v));
-    check_strides_add(&check_region_of(c, v)->strides, c->scratch, &s);
-  }
+  for (uint32_t v = 0; v < c->plan->n_views; v++)
+    if (c->footprints[v].used && c->reuse->of[check_view(c, v)->buffer]) check_add_strides(c, v);
 }
 
 static const rt_buffer *buffer_of(const check_analysis *c, const tenant *t) {
@@ -136,19 +132,11 @@ void check_reuse_search(const check_analysis *c, const check_access *a, check_se
   check_tree_search(&c->reuse->freed, box, a->write, s);
 }
 
-static void put_last(const check_analysis *c, check_slots *slots, uint32_t line, uint32_t access) {
-  for (uint32_t k = 0; k < slots->len; k++)
-    if (slots->data[k].stream == line) {
-      slots->data[k].last = access + 1;
-      return;
-    }
-  vec_push(c->scratch, slots, ((check_slot){.stream = line, .last = access + 1}));
-}
-
 void check_reuse_note(check_analysis *c, uint32_t access) {
   const check_access *a = &c->accesses.data[access];
   if (!follows_others(c, a)) return;
   tenant *t = &c->reuse->tenants[c->reuse->of[check_view(c, a->view)->buffer] - 1];
-  put_last(c, &t->any, a->line, access);
-  if (a->write) put_last(c, &t->writes, a->line, access);
+  check_slot slot = {.stream = a->line, .last = access + 1};
+  check_slots_put(c->scratch, &t->any, slot);
+  if (a->write) check_slots_put(c->scratch, &t->writes, slot);
 }

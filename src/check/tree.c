@@ -111,7 +111,7 @@ void check_tree_build(check_tree *t, arena *memory, uint32_t levels, const int64
   build(&b, 0, 0, n);
 }
 
-static void put(arena *memory, check_slots *slots, check_slot slot) {
+void check_slots_put(arena *memory, check_slots *slots, check_slot slot) {
   for (uint32_t k = 0; k < slots->len; k++)
     if (slots->data[k].stream == slot.stream) {
       if (slots->data[k].last < slot.last) slots->data[k].last = slot.last;
@@ -123,8 +123,8 @@ static void put(arena *memory, check_slots *slots, check_slot slot) {
 void check_tree_insert(check_tree *t, uint32_t box, uint32_t stream, uint32_t access, bool write) {
   check_slot slot = {.stream = stream, .last = access + 1};
   for (uint32_t id = t->leaf[box];; id = t->nodes[id].parent) {
-    put(t->memory, &t->nodes[id].any, slot);
-    if (write) put(t->memory, &t->nodes[id].writes, slot);
+    check_slots_put(t->memory, &t->nodes[id].any, slot);
+    if (write) check_slots_put(t->memory, &t->nodes[id].writes, slot);
     if (id == 0) break;
   }
 }

@@ -174,6 +174,17 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
   return tmp;
 }
 
+/* A view of `t` by the operation, with these extents. */
+static ir_tensor look_at(emitter *e, ir_tensor t, ir_opcode code, const ir_attr *attrs,
+                         const ir_scalar *sizes, uint32_t rank, loc at) {
+  ir_tensor view = emit_scratch(e, t, sizes, rank);
+  e->dense.data[view.id] = false;
+  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = view};
+  d.op = ir_host_op(e->h, code, &t, 1, attrs, view, at);
+  emit_instr(e, &d);
+  return view;
+}
+
 ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *lengths, loc at) {
   ir_scalar sizes[IR_MAX_RANK];
   uint32_t rank = sizes_of(e, t, sizes);
@@ -183,16 +194,11 @@ ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *l
   arena *memory = &e->h->module->memory;
   ir_scalar *starts = ARENA_ARRAY(memory, rank, ir_scalar);
   for (uint32_t i = 0; i < rank; i++) starts[i] = ir_scalar_const(emit_scalars(e), 0);
-  ir_tensor view = emit_scratch(e, t, sizes, rank);
-  e->dense.data[view.id] = false;
   ir_attr attrs[3] = {
       {.given = true, .len = rank, .scalars = starts},
       {.given = true, .len = rank, .scalars = arena_copy(memory, sizes, rank * sizeof *sizes)},
       {.given = false}};
-  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = view};
-  d.op = ir_host_op(e->h, IR_OP_SLICE, &t, 1, attrs, view, at);
-  emit_instr(e, &d);
-  return view;
+  return look_at(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
 }
 
 /* The first positions of `t` along each dimension, as many as `like` has. */
@@ -234,15 +240,10 @@ static ir_tensor view_range(emitter *e, ir_tensor t, uint32_t dim, ir_scalar sta
   }
   stops[dim] = stop;
   sizes[dim] = length;
-  ir_tensor view = emit_scratch(e, t, sizes, rank);
-  e->dense.data[view.id] = false;
   ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = starts},
                       {.given = true, .len = rank, .scalars = stops},
                       {.given = by != 1, .len = by != 1 ? rank : 0, .ints = steps}};
-  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = view};
-  d.op = ir_host_op(e->h, IR_OP_SLICE, &t, 1, attrs, view, at);
-  emit_instr(e, &d);
-  return view;
+  return look_at(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
 }
 
 static void copy_either_way(emitter *e, const piece_copy *c, ir_tensor whole, ir_tensor part) {
@@ -330,13 +331,9 @@ static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n,
   memmove(&sizes[dim + 1], &sizes[dim], (rank - dim) * sizeof *sizes);
   sizes[dim] = n;
   sizes[dim + 1] = length;
-  ir_tensor split = emit_scratch(e, t, sizes, rank + 1);
-  e->dense.data[split.id] = false;
   ir_attr shape = {.given = true, .len = rank + 1};
   shape.scalars = arena_copy(memory, sizes, (rank + 1) * sizeof *sizes);
-  ir_instr_data d = {.kind = IR_VIEW, .at = at, .tensor = split};
-  d.op = ir_host_op(e->h, IR_OP_RESHAPE, &t, 1, &shape, split, at);
-  emit_instr(e, &d);
+  ir_tensor split = look_at(e, t, IR_OP_RESHAPE, &shape, sizes, rank + 1, at);
   if (dim == 0) return split;
   int64_t *list = ARENA_ARRAY(memory, rank + 1, int64_t);
   for (uint32_t i = 0; i <= rank; i++) {
@@ -344,12 +341,7 @@ static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n,
     turned[i] = sizes[list[i]];
   }
   ir_attr order = {.given = true, .len = rank + 1, .ints = list};
-  ir_tensor first = emit_scratch(e, t, turned, rank + 1);
-  e->dense.data[first.id] = false;
-  d.tensor = first;
-  d.op = ir_host_op(e->h, IR_OP_PERMUTE, &split, 1, &order, first, at);
-  emit_instr(e, &d);
-  return first;
+  return look_at(e, split, IR_OP_PERMUTE, &order, turned, rank + 1, at);
 }
 
 /* Are pieces ranges, all as long as the rows in every dimension, whatever the extents, and in their order? Then one copy

@@ -71,7 +71,7 @@ static bool find_operand(const decomposing *d, turn *t) {
   return false;
 }
 
-static bool find_turn(decomposing *d, turn *t, uint32_t brought) {
+static bool find_turn(decomposing *d, ir_op o, turn *t) {
   const ir_func *f = d->f;
   const ir_tensor_data *y = ir_tensor_at(f, t->op.result);
   double cost, before;
@@ -83,6 +83,7 @@ static bool find_turn(decomposing *d, turn *t, uint32_t brought) {
     t->to = y->now.loop.data[at];
     if (ir_axis_at(f, t->to)->kind == IR_AXIS_REDUCTION || !find_operand(d, t)) continue;
     if (!differs_only_along(d, t) || !cost_of_turn(d, t, (double)n, &cost)) continue;
+    uint32_t brought = shard_copied_already(d, o);
     if (shard_expected_before(d->c, &t->op, brought, &before) && cost < before) return true;
   }
   return false;
@@ -103,7 +104,7 @@ static void place_turned(decomposing *d, const turn *t, ir_tensor arrives) {
 
 bool shard_turn(decomposing *d, ir_op o) {
   turn t = {.op = *ir_op_at(d->f, o)};
-  if (!find_turn(d, &t, shard_copied_already(d, o))) return false;
+  if (!find_turn(d, o, &t)) return false;
   ir_why why = {.rule = IR_RULE_AFTER, .at = t.op.at};
   why.because = shard_decided_by(d, &t.op, t.operand);
   ir_op set = shard_set_of_result(d, t.op.result, why);
