@@ -219,19 +219,6 @@ static void set_reads(cg_writer *w, const cg_grouped_sides *s) {
   cg_set_int(w, "bmask", mask_of(b));
 }
 
-static void set_groups(cg_writer *w, const cg_matmul *m) {
-  cg_set(w, "I", cg_storage(m->index.dtype));
-  cg_set(w, "geti", cg_get(w, m->index.dtype));
-  cg_set_address(w, "i", &m->index);
-  cg_set_number(w, "is", m->by_depth ? m->index_step : m->index.strides[m->rank - 3]);
-  cg_set_place(w, "groups", m->n_groups);
-  cg_set_int(w, "error", cg_error_address(w));
-  cg_set_number(w, "gs", m->group_step);
-  cg_set_number(w, "count", m->rank > 3 ? m->extents[m->rank - 4] : 1);
-  cg_set_number(w, "first", m->first_group);
-  cg_set_int(w, "T", BLOCK);
-}
-
 static void set_result(cg_writer *w, const cg_matmul *m) {
   const char *t = ir_dtype_text(m->a.dtype);
   bool narrow = m->c.dtype == m->a.dtype;
@@ -282,7 +269,7 @@ bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m) {
   cg_set_number(&w, "tiles", tiles);
   cg_set_address(&w, "a", &m->a);
   cg_set_address(&w, "b", &m->b);
-  set_groups(&w, m);
+  cg_set_groups(&w, m, BLOCK);
   cg_put(&w, begin);
   cg_put(&w, m->by_depth ? open_depth : open_rows);
   if (m->by_depth) cg_put(&w, cg_group_depth);

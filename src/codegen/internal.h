@@ -171,6 +171,8 @@ bool cg_write_sdpa_backward_tiles(cg_kernel *k, const cg_sdpa_backward *s);
 /* Where positions along k belong to a group: from its first to its last one; those of others
  * between them are left out. Needs index, block and K. */
 extern const char cg_group_depth[];
+/* What a block of so many threads must know of the groups: where the index is, how many there are. */
+void cg_set_groups(cg_writer *w, const cg_matmul *m, int threads);
 /* cg_write_matmul() of a grouped product on tensor cores, if dtypes, extents and strides allow it;
  * otherwise false. */
 bool cg_write_grouped_tiles(cg_kernel *k, const cg_matmul *m);

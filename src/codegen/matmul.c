@@ -93,13 +93,8 @@ static ir_dtype widest(const cg_matmul *m) {
   return m->has_bias ? ir_dtype_promote(t, m->bias.dtype) : t;
 }
 
-/* How many groups the batch has: its last dimension. */
-static int64_t count_groups(const cg_matmul *m) {
-  return m->rank > 3 ? m->extents[m->rank - 4] : 1;
-}
-
-/* Tiles of rows, or of positions along k, that belong to groups. */
-static void set_groups(cg_writer *w, const cg_matmul *m) {
+/* The last dimension of the batch is that of the groups. */
+void cg_set_groups(cg_writer *w, const cg_matmul *m, int threads) {
   cg_set(w, "I", cg_storage(m->index.dtype));
   cg_set(w, "geti", cg_get(w, m->index.dtype));
   cg_set_address(w, "i", &m->index);
@@ -107,9 +102,14 @@ static void set_groups(cg_writer *w, const cg_matmul *m) {
   cg_set_place(w, "groups", m->n_groups);
   cg_set_int(w, "error", cg_error_address(w));
   cg_set_number(w, "gs", m->group_step);
-  cg_set_number(w, "count", count_groups(m));
+  cg_set_number(w, "count", m->rank > 3 ? m->extents[m->rank - 4] : 1);
   cg_set_number(w, "first", m->first_group);
-  cg_set_int(w, "T", BLOCK);
+  cg_set_int(w, "T", threads);
+}
+
+/* Tiles of rows, or of positions along k, that belong to groups. */
+static void set_groups(cg_writer *w, const cg_matmul *m) {
+  cg_set_groups(w, m, BLOCK);
   strbuf kernel = cg_apart_begin(w);
   cg_put(w, m->by_depth ? open_depth : open_groups);
   if (m->by_depth) cg_put(w, cg_group_depth);
