@@ -79,7 +79,7 @@ static void load_on_cpu(row *r) {
 static status bind_row_guarded(void *context) {
   row *r = context;
   char text[1024];
-  rt_bind_options o = {.streams = 4, .loops = r->loops};
+  bind_options o = {.streams = 4, .loops = r->loops};
   snprintf(text, sizeof text, program, r->n, r->n, r->n);
   require(subject_parse(&r->b.s, text), "parse");
   ir_env env;
@@ -89,7 +89,7 @@ static status bind_row_guarded(void *context) {
     rt_plan_destroy(r->b.plan);
     r->b.plan = NULL;
     int64_t start_ns = rt_clock_ns();
-    require(rt_bind(&env, &o, &memory_default, &r->b.plan) == STATUS_OK, "bind");
+    require(bind_plan(&env, &o, &memory_default, &r->b.plan) == STATUS_OK, "bind");
     double us = (double)(rt_clock_ns() - start_ns) * 1e-3;
     if (us < r->bind_us) r->bind_us = us;
   }
@@ -150,8 +150,8 @@ typedef struct world_row {
 static double bind_ranks(const ir_env *env, uint32_t loops, rt_plan **plans) {
   int64_t start_ns = rt_clock_ns();
   for (uint32_t r = 0; r < 2; r++) {
-    rt_bind_options o = {.streams = 4, .loops = loops, .rank = r, .world = 2};
-    require(rt_bind(env, &o, &memory_default, &plans[r]) == STATUS_OK, "bind");
+    bind_options o = {.streams = 4, .loops = loops, .rank = r, .world = 2};
+    require(bind_plan(env, &o, &memory_default, &plans[r]) == STATUS_OK, "bind");
   }
   return (double)(rt_clock_ns() - start_ns) * 1e-3;
 }

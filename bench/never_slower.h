@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bind/bind.h"
 #include "fuzz/gen.h"
 #include "stream_kit.h"
 
@@ -135,7 +136,7 @@ static void drop_arrays(trial *t) {
 
 static bool bind(trial *t, int joined) {
   ir_func *h = subject_lower(&t->s, false);
-  rt_bind_options options = {.streams = 1, .seed = KIT_SEED};
+  bind_options options = {.streams = 1, .seed = KIT_SEED};
   ir_env env;
   if (!h) return false;
   if (joined) subject_join(&t->s, h);
@@ -144,7 +145,7 @@ static bool bind(trial *t, int joined) {
     const gen_value *v = &t->program->inputs[i];
     if (!ir_bind_shape(&env, h->inputs.data[i], v->extents, v->rank, v->name)) return false;
   }
-  return kit_ok(rt_bind(&env, &options, &memory_default, &t->plans[joined]), "bind");
+  return kit_ok(bind_plan(&env, &options, &memory_default, &t->plans[joined]), "bind");
 }
 
 static bool load(trial *t) {

@@ -21,9 +21,9 @@
 #include <unistd.h>
 
 #include "base/pause.h"
+#include "data/fill.h"
 #include "device/cpu/kernel_internal.h"
 #include "fuzz/body_kit.h"
-#include "runtime/fill.h"
 #include "text/text.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -131,7 +131,7 @@ static rt_view dense(bound *b, const rt_shape *s, uint32_t buffer) {
   a.data = b->bases[buffer] = aligned_alloc(PAGE, bytes);
   check(a.data != NULL);
   (void)madvise(a.data, bytes, MADV_HUGEPAGE);
-  rt_fill(&a, RT_FILL_NORMAL, buffer, "x");
+  data_fill(&a, DATA_FILL_NORMAL, buffer, "x");
   return (rt_view){.buffer = buffer,
                    .dtype = s->dtype,
                    .rank = s->rank,

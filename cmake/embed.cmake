@@ -1,5 +1,5 @@
 # embed.cmake: makes C arrays of text files.
-# usage: cmake -DOUT=x.c -DHEADER=runtime/page.h -DPREFIX=rt_page -P embed.cmake FILE...
+# usage: cmake -DOUT=x.c -DHEADER=trace/page.h -DPREFIX=trace_page -P embed.cmake FILE...
 # A file a/timeline.js becomes PREFIX_js, with a zero at its end.
 set(text "#include \"${HEADER}\"\n")
 set(after_script FALSE)

@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 
+#include "bind/bind.h"
 #include "device/cpu/kernels.h"
 #include "session/pieces.h"
 #include "stream_kit.h"
@@ -63,12 +64,12 @@ static inline bool team_open_loops(team *t, subject *s, ir_func *h, uint32_t str
                                    uint32_t devices, uint32_t loops, bool lends) {
   *t = (team){.s = s, .h = h};
   if (!team_bind(t)) return false;
-  rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .world = devices};
+  bind_options options = {.streams = streams, .seed = KIT_SEED, .world = devices};
   options.loops = loops;
   options.lends = lends;
   for (; t->n < devices; t->n++) {
     options.rank = t->n;
-    if (rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;
+    if (bind_plan(&t->env, &options, &memory_default, &t->plans[t->n]) == STATUS_OK) continue;
     return kit_refused(s, status_message());
   }
   t->ranks = (session_ranks){.n = devices, .world = devices};

@@ -17,15 +17,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bind/bind.h"
 #include "check/check.h"
+#include "data/compare.h"
+#include "data/fill.h"
 #include "device/cpu/adversary.h"
 #include "ir/bind.h"
 #include "join/join.h"
 #include "lower_kit.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
 #include "runtime/device.h"
-#include "runtime/fill.h"
 #include "schedule/schedule.h"
 #include "text/text.h"
 
@@ -152,7 +153,7 @@ static bool kit_lends = true; /* outputs may hold other values first */
 /* Loops of so many repetitions and more are kept; 0: none are. */
 static inline rt_plan *subject_plan_loops(subject *s, ir_func *h, uint32_t streams, bool keep_waits,
                                           uint32_t loops, bool lends) {
-  rt_bind_options options = {.streams = streams, .seed = KIT_SEED, .keep_waits = keep_waits};
+  bind_options options = {.streams = streams, .seed = KIT_SEED, .keep_waits = keep_waits};
   options.loops = loops;
   options.lends = lends;
   options.folds_in_place = true;
@@ -164,7 +165,7 @@ static inline rt_plan *subject_plan_loops(subject *s, ir_func *h, uint32_t strea
       kit_refused(s, "bind");
       return NULL;
     }
-  if (rt_bind(&env, &options, &memory_default, &plan) == STATUS_OK) return plan;
+  if (bind_plan(&env, &options, &memory_default, &plan) == STATUS_OK) return plan;
   kit_refused(s, status_message());
   return NULL;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "bind/bind.h"
 #include "check/check.h"
 #include "device/cuda/vendor.h"
 #include "ir/bind.h"
@@ -120,11 +121,11 @@ static inline status bench_build(void *context) {
   ir_env_init(&env, h, &b->memory);
   define(&env, c->args->symbols);
   if (!ir_bind_complete(&env) || !ir_bind_check(&env)) return STATUS_BAD_PROGRAM;
-  rt_bind_options o = {.streams = c->args->streams};
+  bind_options o = {.streams = c->args->streams};
   for (uint32_t r = 0; r < c->args->ranks; r++) {
     uint32_t removed;
     o.rank = r;
-    TRY(rt_bind(&env, &o, &memory_default, &b->parts[r]));
+    TRY(bind_plan(&env, &o, &memory_default, &b->parts[r]));
     TRY(check_prune_waits(b->parts[r], &memory_default, &removed));
   }
   return rt_plan_join(b->parts, c->args->ranks, &memory_default, &b->plan);

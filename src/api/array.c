@@ -3,9 +3,9 @@
 
 #include "api/api.h"
 #include "base/beside.h"
-#include "runtime/compare.h"
-#include "runtime/fill.h"
-#include "runtime/npy.h"
+#include "data/compare.h"
+#include "data/fill.h"
+#include "data/npy.h"
 #include "session/memory.h"
 
 /* Of DLPack. */
@@ -133,18 +133,18 @@ weir_dtype weir_array_dtype(const weir_array *a) {
 
 /* ---- values ---- */
 weir_status weir_array_fill(weir_array *a, const char *kind, uint64_t seed, const char *name) {
-  rt_fill_kind k;
+  data_fill_kind k;
   if (!a || !kind) return api_refuse("weir_array_fill: an argument is NULL");
-  if (!rt_fill_parse(kind, &k))
+  if (!data_fill_parse(kind, &k))
     return api_refuse("a fill is normal, int, iota or ones, not '%s'", kind);
-  rt_fill(&a->value, k, seed, name ? name : "");
+  data_fill(&a->value, k, seed, name ? name : "");
   return WEIR_OK;
 }
 
 weir_status weir_array_fill_index(weir_array *a, int64_t bound, uint64_t seed, const char *name) {
   if (!a) return api_refuse("weir_array_fill_index: the array is NULL");
   api_begin();
-  return api_end(rt_fill_index(&a->value, bound, seed, name ? name : ""));
+  return api_end(data_fill_index(&a->value, bound, seed, name ? name : ""));
 }
 
 weir_status weir_array_convert(const weir_array *a, weir_dtype dtype, weir_array **result) {
@@ -169,7 +169,7 @@ weir_status weir_array_compare(const weir_array *value, const weir_array *refere
   if (weir_dtype_size_bytes(least) == 0) return api_refuse("weir_array_compare: not a dtype");
   if (!same_type(&value->value, &reference->value))
     return api_refuse("weir_array_compare: the arrays differ in dtype or shape");
-  rt_comparison c = rt_compare(&value->value, &reference->value, (ir_dtype)least);
+  data_comparison c = data_compare(&value->value, &reference->value, (ir_dtype)least);
   *result = (weir_comparison){c.max_abs, c.max_rel, c.tolerance, c.ok};
   return WEIR_OK;
 }
@@ -182,12 +182,12 @@ weir_status weir_array_load_npy(const char *path, const weir_allocator *memory,
   allocator a = api_allocator(memory);
   ir_array value;
   api_begin();
-  status st = rt_npy_load(path, &a, &value);
+  status st = data_npy_load(path, &a, &value);
   return st == STATUS_OK ? own(&a, &value, result) : api_end(st);
 }
 
 /* A handle of the header is the internal object itself. */
-static rt_npy_staged *staged_of(weir_saving *s) { return (rt_npy_staged *)s; }
+static data_npy_staged *staged_of(weir_saving *s) { return (data_npy_staged *)s; }
 
 weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *const *paths,
                                   size_t n, weir_saving **result) {
@@ -200,8 +200,8 @@ weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *c
   const ir_array **values = memory_alloc(&memory, (n + 1) * sizeof(const ir_array *));
   if (!values) return api_end(STATUS_OUT_OF_MEMORY);
   for (size_t i = 0; i < n; i++) values[i] = &arrays[i]->value;
-  rt_npy_staged *staged = NULL;
-  status st = rt_npy_stage(values, paths, n, &memory, &staged);
+  data_npy_staged *staged = NULL;
+  status st = data_npy_stage(values, paths, n, &memory, &staged);
   memory_free(&memory, values);
   if (st == STATUS_OK) *result = (weir_saving *)staged;
   return api_end(st);
@@ -210,12 +210,12 @@ weir_status weir_arrays_stage_npy(const weir_array *const *arrays, const char *c
 weir_status weir_saving_commit(weir_saving *s) {
   if (!s) return api_refuse("weir_saving_commit: the argument is NULL");
   api_begin();
-  return api_end(rt_npy_commit(staged_of(s)));
+  return api_end(data_npy_commit(staged_of(s)));
 }
 
 void weir_saving_abandon_all(void) { beside_abandon(); }
 
-void weir_saving_destroy(weir_saving *s) { rt_npy_staged_destroy(staged_of(s)); }
+void weir_saving_destroy(weir_saving *s) { data_npy_staged_destroy(staged_of(s)); }
 
 weir_status weir_arrays_save_npy(const weir_array *const *arrays, const char *const *paths,
                                  size_t n) {

@@ -1,7 +1,7 @@
 /* Asking a fusion. */
 #include "api/api.h"
+#include "data/compare.h"
 #include "ir/host.h"
-#include "runtime/compare.h"
 
 #define DTYPE(id, text, ...) _Static_assert((int)IR_##id == (int)WEIR_##id, "dtypes agree: " text);
 #include "ir/dtype.def"
@@ -156,12 +156,12 @@ static status least_body(arena *scratch, void *context) {
   if (fusion) { /* what a host program's output depends on, its fusion says */
     for (uint32_t i = 0; i < c->f->outputs.len; i++) {
       if (IR_SAME(c->f->outputs.data[i], t)) {
-        c->least = rt_least_dtype(fusion, fusion->outputs.data[i], scratch);
+        c->least = data_least_dtype(fusion, fusion->outputs.data[i], scratch);
         return STATUS_OK;
       }
     }
   }
-  c->least = c->f->host ? ir_tensor_at(c->f, t)->dtype : rt_least_dtype(c->f, t, scratch);
+  c->least = c->f->host ? ir_tensor_at(c->f, t)->dtype : data_least_dtype(c->f, t, scratch);
   return STATUS_OK;
 }
 

@@ -4,10 +4,10 @@
 
 #include "api/program.h"
 #include "base/beside.h"
-#include "runtime/npy.h"
-#include "runtime/trace.h"
+#include "data/npy.h"
 #include "session/profile.h"
 #include "text/text.h"
+#include "trace/trace.h"
 
 weir_status weir_profile_create(weir_profile **result) {
   if (!result) return api_refuse("weir_profile_create: an argument is NULL");
@@ -46,7 +46,7 @@ weir_status weir_profile_stats(const weir_profile *p, weir_stats *stats) {
   if (!weir_profile_filled(p))
     return api_refuse("the profile is empty: no run on a device filled it");
   if (api_check_size(stats->struct_size, "weir_profile_stats") != WEIR_OK) return WEIR_BAD_USAGE;
-  const rt_stats *s = &api_profile(p)->stats;
+  const trace_stats *s = &api_profile(p)->stats;
   weir_stats all = {.struct_size = stats->struct_size,
                     .launches = s->launches,
                     .waits = s->waits,
@@ -82,13 +82,13 @@ size_t weir_profile_ranks(const weir_profile *p) {
 typedef struct rank_call {
   const session_profile *profile;
   uint32_t rank;
-  rt_rank_stats stats;
+  trace_rank_stats stats;
 } rank_call;
 
 static status rank_body(arena *scratch, void *context) {
   rank_call *c = context;
   const session_profile *p = c->profile;
-  rt_stats_of_rank(p->plan, p->spans, p->n_spans, c->rank, scratch, &c->stats);
+  trace_stats_of_rank(p->plan, p->spans, p->n_spans, c->rank, scratch, &c->stats);
   return STATUS_OK;
 }
 
@@ -196,20 +196,20 @@ static const rt_span *spans_of(const write_call *c, arena *scratch) {
 
 static status write_body(arena *scratch, void *context) {
   const write_call *c = context;
-  rt_trace trace = {.device = c->profile->device,
-                    .rank = c->profile->first_rank,
-                    .plan = c->profile->plan,
-                    .spans = spans_of(c, scratch),
-                    .n_spans = c->profile->n_spans,
-                    .sparse = c->of_rank,
-                    .path = c->profile->path,
-                    .path_len = c->profile->path_len,
-                    .describe = text_print_kernel};
+  trace_part trace = {.device = c->profile->device,
+                      .rank = c->profile->first_rank,
+                      .plan = c->profile->plan,
+                      .spans = spans_of(c, scratch),
+                      .n_spans = c->profile->n_spans,
+                      .sparse = c->of_rank,
+                      .path = c->profile->path,
+                      .path_len = c->profile->path_len,
+                      .describe = text_print_kernel};
   strbuf out;
   strbuf_init(&out, scratch);
-  if (ends_in(c->path, ".html")) rt_trace_html(&trace, 1, c->title, &out);
-  else if (ends_in(c->path, ".svg")) rt_trace_svg(&trace, c->title, &out);
-  else rt_trace_json(&trace, 1, &out);
+  if (ends_in(c->path, ".html")) trace_html(&trace, 1, c->title, &out);
+  else if (ends_in(c->path, ".svg")) trace_svg(&trace, c->title, &out);
+  else trace_json(&trace, 1, &out);
   return save(c->path, out.data, out.len);
 }
 
@@ -231,7 +231,7 @@ static status read_trace(arena *scratch, const char *path, char **result) {
   if (!*result) return STATUS_OUT_OF_MEMORY;
   if (strlen(*result) != length)
     return fail(STATUS_BAD_INPUT, "%s: not JSON: it contains a zero byte", path);
-  status st = rt_trace_check(*result);
+  status st = trace_check(*result);
   if (st == STATUS_OK) return st;
   const char *why = arena_printf(scratch, "%s", status_message());
   status_clear();
@@ -243,7 +243,7 @@ static status page_body(arena *scratch, void *context) {
   for (size_t i = 0; i < c->n; i++) TRY(read_trace(scratch, c->traces[i], &c->texts[i]));
   strbuf out;
   strbuf_init(&out, scratch);
-  TRY(rt_trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));
+  TRY(trace_page((const char *const *)c->texts, (uint32_t)c->n, c->title, &out));
   return save(c->path, out.data, out.len);
 }
 

@@ -242,7 +242,7 @@ weir_status weir_run(const weir_program *p, const weir_run_args *args) {
   return api_end(api_run_now((weir_program *)p, &checked, NULL));
 }
 
-static weir_verdict verdict_of(const rt_verdict *v) {
+static weir_verdict verdict_of(const data_verdict *v) {
   weir_verdict w = {.max_abs = v->max_abs,
                     .max_rel = v->max_rel,
                     .value = v->value,

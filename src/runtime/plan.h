@@ -277,7 +277,7 @@ typedef struct rt_plan {
    * joined plans share that of the first. NULL: no task needs it. */
   uint64_t *seed;
   /* If not NULL: all ranks are alike. Their plans are this one, with peers moved along the axes of this mesh, which has
-   * all ranks (bind_alike.c, docs/scale.md). In a joined plan: its ranks represent all ranks. */
+   * all ranks (bind/alike.c, docs/scale.md). In a joined plan: its ranks represent all ranks. */
   const ir_mesh_data *alike;
   /* If only some ranks are alike: the mesh of all ranks, and for each rank whether its plan differs from this one.
    * NULL: all are alike, or it is not known. */
@@ -289,29 +289,6 @@ typedef struct rt_plan {
   bool passed, passed_for_all;
 } rt_plan;
 
-/* Limits of binding: steps (instructions of the host program and iterations, empty ones too) and memory. Beyond
- * them it stops with an error at the outermost loop. */
-enum { RT_MAX_STEPS = 50 * 1000 * 1000 };
-#define RT_MAX_PLAN_BYTES (INT64_C(4) << 30)
-
-typedef struct rt_bind_options {
-  uint32_t streams;    /* worker streams, >= 1 */
-  uint64_t seed;       /* of the first run; *plan->seed is that of the next */
-  int64_t rank;        /* the device that the plan is for */
-  uint32_t world;      /* the number of ranks, to find out whether they are alike; 0: do not */
-  bool keep_waits;     /* also waits for streams that did nothing new since the last wait */
-  bool folds_in_place; /* as in rt_device_ops */
-  bool lends;          /* the memory of outputs may hold other values before they are written */
-  /* With `lends`, not of donated outputs: by output, >= 0 if it will be in the memory of an input. NULL: none. */
-  const int64_t *donated;
-  uint32_t loops;               /* keep loops of so many repetitions or more; 0: unroll all */
-  int64_t max_steps, max_bytes; /* 0: RT_MAX_STEPS, RT_MAX_PLAN_BYTES */
-} rt_bind_options;
-
-/* Binds a host program to the extents of `env` (complete and checked). Errors of the program that show only now
- * are diagnostics of the module, with STATUS_BAD_PROGRAM. */
-NODISCARD status rt_bind(const ir_env *env, const rt_bind_options *options, const allocator *memory,
-                         rt_plan **result);
 void rt_plan_destroy(rt_plan *plan);
 /* Joins the plans of ranks 0 … n - 1 into one plan, for a process that runs them all. They must outlive it. Loops
  * are kept if all ranks have the same ones. */

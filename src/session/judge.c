@@ -74,8 +74,8 @@ static bool decide(const trial *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     const uint8_t *rows =
         t->options->rows ? t->options->rows[t->env->func->outputs.data[i].id] : NULL;
-    rt_verdict *to = &t->judgement->verdicts[i];
-    *to = rt_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol, rows);
+    data_verdict *to = &t->judgement->verdicts[i];
+    *to = data_judge(&t->values[i], &t->references[i], t->squares[i], t->judgement->rtol, rows);
     ok = ok && to->n_wrong == 0;
   }
   return ok;

@@ -2,13 +2,13 @@
 #ifndef WEIR_SESSION_JUDGE_H
 #define WEIR_SESSION_JUDGE_H
 
+#include "data/compare.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
 
 typedef struct session_judgement {
-  double rtol;          /* 0: the tolerance follows from rounding (ref_spread()) */
-  int64_t rows;         /* of each output, at random; 0: all */
-  rt_verdict *verdicts; /* one per output */
+  double rtol;            /* 0: the tolerance follows from rounding (ref_spread()) */
+  int64_t rows;           /* of each output, at random; 0: all */
+  data_verdict *verdicts; /* one per output */
 } session_judgement;
 
 /* Judges `values`, the outputs of a run. */

@@ -1,4 +1,5 @@
 #include "session/plans.h"
+#include "bind/bind.h"
 
 #include <string.h>
 
@@ -123,7 +124,7 @@ static status prune(const session *x, rt_plan *plan) {
 typedef struct rank_binding {
   uint32_t rank;
   uint32_t streams;       /* 0: as many as the session has */
-  bool lends;             /* as rt_bind_options says */
+  bool lends;             /* as bind_options says */
   const int64_t *donated; /* as in a run; NULL: nothing is */
   const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
   bool loops;             /* long ones are kept, if the device takes them */
@@ -142,7 +143,7 @@ static bool keeps_loops(const session *x) {
 
 /* A program that was written as it is keeps its buffers apart. */
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
-  rt_bind_options options = {.keep_waits = x->keep_waits};
+  bind_options options = {.keep_waits = x->keep_waits};
   options.streams = b->streams ? b->streams : x->streams;
   options.lends = b->lends && !x->keep_waits;
   options.folds_in_place = x->device && x->device->ops->folds_in_place;
@@ -150,7 +151,7 @@ static status bind_waits(session *x, const ir_env *env, const rank_binding *b, r
   options.loops = b->loops && keeps_loops(x) ? LONG_LOOP : 0;
   options.rank = b->rank;
   options.world = b->apart ? 0 : x->ranks.world;
-  return rt_bind(env, &options, x->memory, result);
+  return bind_plan(env, &options, x->memory, result);
 }
 
 static status bind_rank(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {

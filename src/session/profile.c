@@ -54,7 +54,7 @@ static status profile_guarded(void *context) {
   p->device = c->loaded->ops->name;
   p->first_rank = c->x->ranks.first;
   p->n_spans = p->plan->n_tasks + p->plan->n_posts;
-  rt_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
+  trace_stats_make(p->plan, p->spans, p->n_spans, c->wall_ns, c->host_ns, &c->scratch, &p->stats);
   return STATUS_OK;
 }
 

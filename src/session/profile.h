@@ -2,8 +2,8 @@
 #ifndef WEIR_SESSION_PROFILE_H
 #define WEIR_SESSION_PROFILE_H
 
-#include "runtime/stats.h"
 #include "session/session.h"
+#include "trace/stats.h"
 
 struct session_profile {
   session *owner;      /* of the plan */
@@ -17,7 +17,7 @@ struct session_profile {
   rt_plan **world;
   uint32_t n_world;
   uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
-  rt_stats stats;
+  trace_stats stats;
 };
 
 /* The profile forgets its plan, which is about to go. Accepts NULL. */

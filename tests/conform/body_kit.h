@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/table.h"
+#include "data/compare.h"
+#include "data/fill.h"
 #include "ir/bind.h"
 #include "ir/infer.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
-#include "runtime/fill.h"
 #include "runtime/plan.h"
 #include "text/text.h"
 
@@ -159,7 +159,7 @@ static inline bool body_evaluate(body_case *c) {
   ref_options options = {.seed = BODY_SEED};
   status_clear();
   for (uint32_t i = 0; i < c->f->outputs.len; i++)
-    c->least[i] = rt_least_dtype(c->f, c->f->outputs.data[i], c->memory);
+    c->least[i] = data_least_dtype(c->f, c->f->outputs.data[i], c->memory);
   return ref_eval(&c->env, c->inputs, c->expected, &options) == STATUS_OK;
 }
 

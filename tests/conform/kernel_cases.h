@@ -8,12 +8,12 @@
 
 #include "base/table.h"
 #include "conform/kernel_programs.h"
+#include "data/compare.h"
+#include "data/fill.h"
 #include "ir/bind.h"
 #include "ir/infer.h"
 #include "ir/map.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
-#include "runtime/fill.h"
 #include "runtime/plan.h"
 #include "test.h"
 #include "text/text.h"
@@ -84,8 +84,8 @@ static void fill_input(testcase *t, uint32_t i) {
   check(ir_array_size_bytes(&dense, &size_bytes));
   dense.data = arena_alloc(&memory, (size_t)size_bytes);
   ir_array_dense(&dense);
-  if (bound >= 0) check(rt_fill_index(&dense, bound, rng_state, name) == STATUS_OK);
-  else rt_fill(&dense, chance(80) ? RT_FILL_NORMAL : RT_FILL_INT, rng_state, name);
+  if (bound >= 0) check(data_fill_index(&dense, bound, rng_state, name) == STATUS_OK);
+  else data_fill(&dense, chance(80) ? DATA_FILL_NORMAL : DATA_FILL_INT, rng_state, name);
   if (t->p.special && chance(15)) add_special(&dense);
   t->blocks[i] = lay_out(&t->inputs[i], true, &size_bytes);
   ir_array_copy(&t->inputs[i], &dense);
@@ -130,7 +130,7 @@ static bool evaluate(testcase *t) {
     a->data = arena_alloc(&memory, (size_t)size_bytes);
     outputs[k] = *a;
   }
-  t->least = rt_least_dtype(f, t->op->result, &memory);
+  t->least = data_least_dtype(f, t->op->result, &memory);
   ref_options options = {.seed = SEED_OF_UNIFORM};
   status_clear();
   return ref_eval(&t->env, t->inputs, outputs, &options) == STATUS_OK;
@@ -327,7 +327,7 @@ static bool compare_target(const testcase *t, const window *w, const target *r,
   values.data = arena_copy(&memory, expected->data, (size_t)dense_bytes);
   ir_array taken = window_of(&values, w);
   if (!take_window(&r->part, &taken, r->block, r->size_bytes)) return report(t, w, "wrote outside");
-  rt_comparison c = rt_compare(&values, expected, least);
+  data_comparison c = data_compare(&values, expected, least);
   if (c.ok && (c.max_abs == 0 || !is_exact(t->op->code))) return true;
   fprintf(stderr, "max_abs %g max_rel %g tolerance %g\n", c.max_abs, c.max_rel, c.tolerance);
   return report(t, w, "differs");
@@ -390,7 +390,7 @@ static bool run_window(const testcase *t, const window *given) {
   if (dry_run) return true;
   bool ok = compare_target(t, w, &results[0], &t->expected, t->least);
   for (uint32_t k = 1; k < ir_op_n_results(t->op); k++) {
-    ir_dtype least = rt_least_dtype(t->env.func, ir_op_result(t->op, k), &memory);
+    ir_dtype least = data_least_dtype(t->env.func, ir_op_result(t->op, k), &memory);
     ok = compare_target(t, &all[k], &results[k], &t->more[k], least) && ok;
   }
   return ok;

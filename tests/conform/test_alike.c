@@ -146,11 +146,11 @@ static const char *text_of(const program *p, uint32_t devices, arena *memory) {
 static bool bind_all(const trial *t, ir_func *h, arena *memory, rt_plan **plans) {
   ir_env env;
   ir_env_init(&env, h, memory);
-  rt_bind_options options = {.streams = t->streams, .world = t->devices};
+  bind_options options = {.streams = t->streams, .world = t->devices};
   options.lends = true;
   for (uint32_t r = 0; r < t->devices; r++) {
     options.rank = r;
-    if (rt_bind(&env, &options, &memory_default, &plans[r]) != STATUS_OK) return false;
+    if (bind_plan(&env, &options, &memory_default, &plans[r]) != STATUS_OK) return false;
   }
   return true;
 }

@@ -180,7 +180,7 @@ static bool find_expected(subject *s, called *whole, const ir_array *reference) 
   (void)run_called(s, whole, loaded);
   hostile->ops->unload(loaded);
   for (uint32_t i = 0; i < s->n_out; i++) {
-    if (!rt_compare(&s->out[i], &reference[i], IR_F32).ok) return kit_wrong("wrong result", "");
+    if (!data_compare(&s->out[i], &reference[i], IR_F32).ok) return kit_wrong("wrong result", "");
     ir_array_copy(&s->expected[i], &s->out[i]);
   }
   return true;
@@ -303,10 +303,10 @@ static status examine(void *context) {
   }
   ir_env_init(&s->env, s->func, &s->memory);
   rt_plan *plan = NULL;
-  rt_bind_options options = {.streams = 4, .keep_waits = true};
+  bind_options options = {.streams = 4, .keep_waits = true};
   check_report report;
   if (!ir_bind_complete(&s->env) ||
-      rt_bind(&s->env, &options, &memory_default, &plan) != STATUS_OK) {
+      bind_plan(&s->env, &options, &memory_default, &plan) != STATUS_OK) {
     diags_render(&s->module.errors, c->out);
     return STATUS_OK;
   }

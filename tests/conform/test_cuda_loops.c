@@ -262,7 +262,7 @@ static status try_seed(void *context) {
   arena_init(&memory, &memory_default);
   strbuf_init(&p.text, &memory);
   put_program(&p);
-  rt_bind_options o = {.streams = p.streams, .seed = KIT_SEED, .loops = 3};
+  bind_options o = {.streams = p.streams, .seed = KIT_SEED, .loops = 3};
   o.keep_waits = p.seed % 3 == 0;
   o.lends = p.seed % 5 > 0;
   total.programs++;
@@ -293,7 +293,7 @@ static const char two_steps[] =
 static status test_steps(void *context) {
   program p = {.seed = 0};
   bound b = {0};
-  rt_bind_options o = {.streams = 1, .loops = 8};
+  bind_options o = {.streams = 1, .loops = 8};
   (void)context;
   bool good = bind_with(&b, two_steps, &o, &memory_default);
   if (EXPECT(good) && EXPECT_INT(b.plan->n_loops, 2)) {
@@ -316,7 +316,7 @@ static int64_t loaded_bytes(uint32_t times) {
   bound b = {0};
   rt_device *d = NULL;
   rt_loaded *l = NULL;
-  rt_bind_options o = {.streams = 4, .loops = 32};
+  bind_options o = {.streams = 4, .loops = 32};
   snprintf(text, sizeof text,
            "host f(x : f32[%1$u, 4]) -> (y) {\n  y : f32[%1$u, 4] = allocate()\n"
            "  for i in %1$u {\n    set_stream(i %% 4)\n    x$1 = select(x, dim=0, index=i)\n"
@@ -369,7 +369,7 @@ static status test_allocations(void *context) {
       "    y$1 <- x$1 + x$1\n  }\n}\n";
   bound b = {0};
   (void)context;
-  if (!EXPECT(bind_with(&b, text, &(rt_bind_options){.streams = 1, .loops = 8}, &memory_default)))
+  if (!EXPECT(bind_with(&b, text, &(bind_options){.streams = 1, .loops = 8}, &memory_default)))
     return STATUS_CHECK_FAILED;
   EXPECT_INT(b.plan->n_loops, 1);
   status st = STATUS_OUT_OF_MEMORY;
@@ -395,7 +395,7 @@ static const char indexes[] =
 static status test_errors(void *context) {
   bound b = {0};
   rt_loaded *l = NULL;
-  rt_bind_options o = {.streams = 1, .loops = 4};
+  bind_options o = {.streams = 1, .loops = 4};
   (void)context;
   if (!EXPECT(bind_with(&b, indexes, &o, &memory_default)) || !EXPECT_INT(b.plan->n_loops, 1)) {
     fprintf(stderr, "%s\n", kit_reason);

@@ -476,7 +476,7 @@ static status test_moving(void *context) {
   bool good = true;
   (void)context;
   for (uint32_t r = 0; r < ALL; r++) {
-    rt_bind_options o = {.streams = 1, .rank = r, .loops = 2};
+    bind_options o = {.streams = 1, .rank = r, .loops = 2};
     good = EXPECT(bind_with(&ranks[r], sends_to_each, &o, &memory_default)) && good;
     plans[r] = ranks[r].plan;
   }

@@ -1,4 +1,5 @@
 /* Host programs with communications, from their text to results: bound per rank, joined, run. */
+#include "bind/bind.h"
 #include "conform/rig.h"
 #include "ir/bind.h"
 #include "ir/host.h"
@@ -32,8 +33,9 @@ static bool bind(subject *s, const char *text, uint32_t n, uint32_t streams) {
   ir_env_init(&s->env, h, &s->memory);
   if (!ir_bind_complete(&s->env) || !ir_bind_check(&s->env)) return refused(s, "extents");
   for (uint32_t r = 0; r < n; r++) {
-    rt_bind_options o = {.streams = streams, .rank = r};
-    if (rt_bind(&s->env, &o, &memory_default, &s->plans[r]) != STATUS_OK) return refused(s, "bind");
+    bind_options o = {.streams = streams, .rank = r};
+    if (bind_plan(&s->env, &o, &memory_default, &s->plans[r]) != STATUS_OK)
+      return refused(s, "bind");
   }
   return rt_plan_join(s->plans, n, &memory_default, &s->plan) == STATUS_OK;
 }

@@ -2,9 +2,9 @@
  * A task takes 100 ns, a step of a communication 1000 ns, a byte 1 ns. */
 #include "conform/world_random.h"
 #include "device/sim/sim.h"
-#include "runtime/stats.h"
-#include "runtime/trace.h"
 #include "test.h"
+#include "trace/stats.h"
+#include "trace/trace.h"
 
 static rt_speed costs = {.flops_per_ns = 1e30,
                          .bytes_per_ns = 1e30,
@@ -232,9 +232,9 @@ static void test_stats(void) {
   outcome o = simulate(plan);
   arena memory;
   arena_init(&memory, &memory_default);
-  rt_stats s;
+  trace_stats s;
   strbuf trace, page;
-  rt_stats_make(plan, o.spans, 6, o.total_ns, 0, &memory, &s);
+  trace_stats_make(plan, o.spans, 6, o.total_ns, 0, &memory, &s);
   EXPECT_INT(s.posts, 2);
   EXPECT_INT(s.joins, 2);
   EXPECT_INT(s.task_ns, 400);
@@ -243,8 +243,8 @@ static void test_stats(void) {
   EXPECT_INT(s.both_ns, 100);
   EXPECT_INT((int64_t)s.sent_bytes, 2 * BYTES);
   for (uint32_t r = 0; r < 2; r++) {
-    rt_rank_stats one;
-    rt_stats_of_rank(plan, o.spans, 6, r, &memory, &one);
+    trace_rank_stats one;
+    trace_stats_of_rank(plan, o.spans, 6, r, &memory, &one);
     EXPECT_INT(one.compute_ns, 200);
     EXPECT_INT(one.comm_ns, 1080);
     EXPECT_INT(one.both_ns, 100);
@@ -254,8 +254,8 @@ static void test_stats(void) {
   }
   strbuf_init(&trace, &memory);
   strbuf_init(&page, &memory);
-  rt_trace t = {.device = "sim", .plan = plan, .spans = o.spans, .n_spans = 6};
-  rt_trace_json(&t, 1, &trace);
+  trace_part t = {.device = "sim", .plan = plan, .spans = o.spans, .n_spans = 6};
+  trace_json(&t, 1, &trace);
   EXPECT_CONTAINS(trace.data, "\"name\":\"process_name\",\"args\":{\"name\":\"sim 1\"}");
   EXPECT_CONTAINS(trace.data, "\"pid\":1,\"tid\":2,\"name\":\"thread_name\",\"args\":{\"name\":"
                               "\"communication\"}");
@@ -263,7 +263,7 @@ static void test_stats(void) {
                   "\"name\":\"allgather\",\"pid\":1,\"tid\":2,\"ts\":0.100,\"dur\":1.080");
   EXPECT_CONTAINS(trace.data, "\"reads\":\"t[40]\",\"writes\":\"t[40]\",\"team\":\"(0 1)\"");
   EXPECT_CONTAINS(trace.data, "\"name\":\"set\",\"pid\":1,\"tid\":0");
-  rt_trace_html(&t, 1, "two", &page);
+  trace_html(&t, 1, "two", &page);
   EXPECT_CONTAINS(page.data, "allgather");
   arena_destroy(&memory);
   drop(&a);
@@ -284,8 +284,8 @@ static void test_waiting(void) {
   arena_init(&memory, &memory_default);
   strbuf trace;
   strbuf_init(&trace, &memory);
-  rt_trace t = {.device = "sim", .plan = a.plan, .spans = o.spans, .n_spans = 5};
-  rt_trace_json(&t, 1, &trace);
+  trace_part t = {.device = "sim", .plan = a.plan, .spans = o.spans, .n_spans = 5};
+  trace_json(&t, 1, &trace);
   EXPECT_CONTAINS(trace.data, "\"name\":\"allgather: wait for 1\",\"pid\":0,");
   EXPECT(!strstr(trace.data, "wait for 0"));
   EXPECT_CONTAINS(trace.data, "\"ph\":\"s\",\"id\":1,\"name\":\"meeting\"");
@@ -309,8 +309,8 @@ static void test_lanes(void) {
   arena_init(&memory, &memory_default);
   strbuf trace;
   strbuf_init(&trace, &memory);
-  rt_trace t = {.device = "sim", .plan = a.plan, .spans = o.spans, .n_spans = 4};
-  rt_trace_json(&t, 1, &trace);
+  trace_part t = {.device = "sim", .plan = a.plan, .spans = o.spans, .n_spans = 4};
+  trace_json(&t, 1, &trace);
   EXPECT_CONTAINS(trace.data, "\"name\":\"communication 2\"");
   EXPECT_CONTAINS(trace.data, "\"name\":\"permute\",\"pid\":0,\"tid\":2,");
   strbuf text;

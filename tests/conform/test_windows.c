@@ -170,10 +170,10 @@ static void run_program(const char *text, bool cut, const int64_t *offset) {
   n_programs++;
   if (subject_parse(&s, text) && ir_host_verify(s.func)) {
     ir_env_init(&s.env, s.func, &s.memory);
-    rt_bind_options options = {.streams = 1, .seed = KIT_SEED};
+    bind_options options = {.streams = 1, .seed = KIT_SEED};
     ir_array y;
     int64_t n;
-    if (rt_bind(&s.env, &options, &memory_default, &plan) == STATUS_OK &&
+    if (bind_plan(&s.env, &options, &memory_default, &plan) == STATUS_OK &&
         kit_array(&s, s.func->outputs.data[0], &y) && run_plan(plan, &y) == STATUS_OK) {
       n_ran++;
       bool some = ir_array_count(&y, &n) && n > 0;

@@ -61,12 +61,12 @@ static void fill_inputs(subject *s) {
 static bool open_plans(team *t, subject *s, ir_func *h, uint32_t devices) {
   *t = (team){.s = s, .h = h};
   if (!team_bind(t)) return false;
-  rt_bind_options options = {.streams = STREAMS, .seed = KIT_SEED, .keep_waits = true};
+  bind_options options = {.streams = STREAMS, .seed = KIT_SEED, .keep_waits = true};
   options.max_steps = MAX_STEPS;
   options.max_bytes = 16 * MAX_BYTES;
   for (; t->n < devices; t->n++) {
     options.rank = t->n;
-    status st = rt_bind(&t->env, &options, &memory_default, &t->plans[t->n]);
+    status st = bind_plan(&t->env, &options, &memory_default, &t->plans[t->n]);
     require(st == STATUS_OK || st == STATUS_BAD_PROGRAM, "neither bound nor refused",
             status_message());
     if (st != STATUS_OK) return false;

@@ -1,7 +1,7 @@
 /* Any bytes are an array or are refused with the file's name; an array that was read, written and
  * read again is the same. */
+#include "data/npy.h"
 #include "ir/array.h"
-#include "runtime/npy.h"
 #include "target.h"
 
 #include <sys/stat.h>
@@ -50,9 +50,9 @@ static void check_back(const ir_array *a) {
   const ir_array *arrays[] = {a};
   const char *paths[] = {back};
   ir_array again = {0};
-  require(rt_npy_save(arrays, paths, 1, &memory_default) == STATUS_OK, "cannot be written",
+  require(data_npy_save(arrays, paths, 1, &memory_default) == STATUS_OK, "cannot be written",
           status_message());
-  require(rt_npy_load(back, &memory_default, &again) == STATUS_OK, "cannot be read back",
+  require(data_npy_load(back, &memory_default, &again) == STATUS_OK, "cannot be read back",
           status_message());
   require(same(a, &again), "is not the same when it is read back", "");
   memory_free(&memory_default, again.data);
@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!path[0]) name_files();
   write_file(data, size);
   status_clear();
-  status st = rt_npy_load(path, &memory_default, &a);
+  status st = data_npy_load(path, &memory_default, &a);
   require(st == STATUS_OK || st == STATUS_BAD_INPUT, "neither read nor refused", status_message());
   if (st == STATUS_BAD_INPUT)
     require(strstr(status_message(), path) != NULL, "refused without a name", status_message());

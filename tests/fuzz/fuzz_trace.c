@@ -1,9 +1,9 @@
 /* Any text given to `weir view` becomes a page or is refused. What is on the page cannot leave its
  * script: it holds no '<' of the trace. */
-#include "runtime/json.h"
-#include "runtime/page.h"
-#include "runtime/trace.h"
 #include "target.h"
+#include "trace/json.h"
+#include "trace/page.h"
+#include "trace/trace.h"
 
 typedef struct trial {
   const char *text;
@@ -19,8 +19,8 @@ static size_t count(const char *text, char c) {
 static void check_string(const trial *t, arena *memory) {
   strbuf string;
   strbuf_init(&string, memory);
-  rt_json_string(&string, t->text);
-  require(rt_json_check(string.data) == STATUS_OK, "a string is no JSON", string.data);
+  trace_json_string(&string, t->text);
+  require(trace_json_check(string.data) == STATUS_OK, "a string is no JSON", string.data);
   require(count(string.data, '<') == 0, "a string can end its script", string.data);
 }
 
@@ -34,10 +34,10 @@ static status try_page(void *context) {
   strbuf_init(&empty, &memory);
   check_string(t, &memory);
   status_clear();
-  status st = rt_trace_page(texts, 2, "t", &page);
+  status st = trace_page(texts, 2, "t", &page);
   require(st == STATUS_OK || st == STATUS_BAD_INPUT, "neither shown nor refused", status_message());
   require(st == STATUS_OK || status_message()[0], "refused without a message", t->text);
-  require(rt_trace_page(texts, 0, "t", &empty) == STATUS_OK, "a page of nothing", "");
+  require(trace_page(texts, 0, "t", &empty) == STATUS_OK, "a page of nothing", "");
   if (st == STATUS_OK)
     require(count(page.data, '<') == count(empty.data, '<'), "a trace can end its script", t->text);
   arena_destroy(&memory);

@@ -64,10 +64,10 @@ static void judge_nudge(const judge *j, ir_array *in) {
   }
 }
 
-static rt_comparison judge_output(const judge *j, const ir_array *got, uint32_t i) {
+static data_comparison judge_output(const judge *j, const ir_array *got, uint32_t i) {
   const ir_func *f = j->s->func;
-  ir_dtype least = rt_least_dtype(f, f->outputs.data[i], &j->s->memory);
-  return rt_compare(got, &j->s->expected[i], least);
+  ir_dtype least = data_least_dtype(f, f->outputs.data[i], &j->s->memory);
+  return data_compare(got, &j->s->expected[i], least);
 }
 
 /* Rounding inside a program may be amplified without bound (a comparison, a difference of large
@@ -83,7 +83,7 @@ static bool judge_find_comparable(const judge *j) {
   for (int native = 0; native < 2 && !j->exact; native++) {
     if (!subject_reference(j->s, native ? j->s->in : in, margin, native)) return false;
     for (uint32_t i = 0; i < j->s->n_out; i++) {
-      rt_comparison c = judge_output(j, &margin[i], i);
+      data_comparison c = judge_output(j, &margin[i], i);
       j->comparable[i] &= c.max_rel <= c.tolerance / 4;
     }
   }
@@ -93,7 +93,7 @@ static bool judge_find_comparable(const judge *j) {
 }
 
 /* By how the results of the program spread: slower, but right where a tolerance is too strict. */
-static bool judge_spread(const judge *j, const subject *s, rt_verdict *verdicts) {
+static bool judge_spread(const judge *j, const subject *s, data_verdict *verdicts) {
   ref_options options = {.seed = KIT_SEED, .threads = 1, .memory = &memory_default};
   session_judgement by = {.verdicts = verdicts};
   return kit_ok(session_judge(&j->s->env, j->s->in, s->out, &options, &by), "judging");
@@ -102,8 +102,8 @@ static bool judge_spread(const judge *j, const subject *s, rt_verdict *verdicts)
 /* The outputs of `s`, which ran `how`. */
 static bool judge_compare(const judge *j, const subject *s, const char *how) {
   for (uint32_t i = 0; i < s->n_out; i++) {
-    rt_comparison c = judge_output(j, &s->out[i], i);
-    rt_verdict verdicts[KIT_VALUES];
+    data_comparison c = judge_output(j, &s->out[i], i);
+    data_verdict verdicts[KIT_VALUES];
     char text[256];
     if (j->exact ? kit_same(&s->out[i], &j->s->expected[i]) : c.ok || !j->comparable[i]) continue;
     if (!j->exact && !judge_spread(j, s, verdicts)) return false;

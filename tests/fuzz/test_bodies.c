@@ -15,11 +15,11 @@
 
 #include "body_kit.h"
 #include "command.h"
+#include "data/compare.h"
+#include "data/fill.h"
 #include "device/cpu/tile/body.h"
 #include "device/cpu/tile/program.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
-#include "runtime/fill.h"
 #include "test.h"
 #include "text/text.h"
 
@@ -213,8 +213,8 @@ static bool adds_up(const rt_body *b) {
 }
 
 static bool compare(const trial *t, uint32_t i, bool bits) {
-  ir_dtype least = rt_least_dtype(t->env.func, t->env.func->outputs.data[i], &memory);
-  rt_comparison c = rt_compare(&t->got[i], &t->expected[i], least);
+  ir_dtype least = data_least_dtype(t->env.func, t->env.func->outputs.data[i], &memory);
+  data_comparison c = data_compare(&t->got[i], &t->expected[i], least);
   if (bits ? c.max_abs == 0 : c.max_rel <= 4 * c.tolerance) return true;
   fprintf(stderr, "output %u: max_abs %g, max_rel %g\n", i, c.max_abs, c.max_rel);
   return wrong(t, "differs");

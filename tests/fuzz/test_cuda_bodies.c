@@ -40,10 +40,10 @@ static void fill(body_case *c, const gen_program *p, uint64_t seed) {
     const gen_value *v = p ? &p->inputs[i] : NULL;
     bool is_index = v ? v->fill == GEN_FILL_INDEX : name[0] == 'i';
     int64_t bound = v ? v->index_bound : 3;
-    if (is_index) check(rt_fill_index(&c->inputs[i], bound, seed, name) == STATUS_OK);
+    if (is_index) check(data_fill_index(&c->inputs[i], bound, seed, name) == STATUS_OK);
     else
-      rt_fill(&c->inputs[i], v && v->fill == GEN_FILL_INTEGER ? RT_FILL_INT : RT_FILL_NORMAL, seed,
-              name);
+      data_fill(&c->inputs[i], v && v->fill == GEN_FILL_INTEGER ? DATA_FILL_INT : DATA_FILL_NORMAL,
+                seed, name);
     int64_t n;
     check(ir_array_count(&c->inputs[i], &n));
     for (int64_t k = 0; v && v->fill == GEN_FILL_POSITIVE && k < n; k++) {
@@ -82,7 +82,7 @@ static status run_kernel(const body_case *c, const cuda_kernel *k, ir_array *out
  * amplified: log(erf(x)) of f32 differs by more between two libraries where erf(x) is nearly 1. */
 static bool is_within_spread(const body_case *c, const ir_array *outputs, uint32_t r) {
   ref_options options = {.seed = BODY_SEED, .threads = 1, .memory = &memory_default};
-  rt_verdict verdicts[BODY_MAX];
+  data_verdict verdicts[BODY_MAX];
   session_judgement by = {.verdicts = verdicts};
   return session_judge(&c->env, c->inputs, outputs, &options, &by) == STATUS_OK &&
          verdicts[r].n_wrong == 0;
@@ -90,7 +90,7 @@ static bool is_within_spread(const body_case *c, const ir_array *outputs, uint32
 
 static bool agrees(const body_case *c, const ir_array *outputs, const char *text, const char *how) {
   for (uint32_t r = 0; r < c->f->outputs.len; r++) {
-    rt_comparison x = rt_compare(&outputs[r], &c->expected[r], c->least[r]);
+    data_comparison x = data_compare(&outputs[r], &c->expected[r], c->least[r]);
     if (x.ok || is_within_spread(c, outputs, r)) continue;
     fprintf(stderr, "%s, output %u: max_rel %g, tolerance %g\n%s\n", how, r, x.max_rel, x.tolerance,
             text);

@@ -179,9 +179,9 @@ static bool agrees(const trial *t, bool bits, const char *what) {
   const subject *s = &t->s;
   for (uint32_t i = 0; i < s->n_out; i++) {
     ir_tensor o = s->func->outputs.data[i];
-    ir_dtype least = rt_least_dtype(s->func, o, (arena *)&s->memory);
+    ir_dtype least = data_least_dtype(s->func, o, (arena *)&s->memory);
     bool same = bits ? kit_same(&s->out[i], &s->expected[i])
-                     : rt_compare(&s->out[i], &s->expected[i], least).ok;
+                     : data_compare(&s->out[i], &s->expected[i], least).ok;
     if (!same) return kit_wrong(what, ir_tensor_name(s->func, o));
   }
   return true;
@@ -192,7 +192,7 @@ static bool agrees(const trial *t, bool bits, const char *what) {
  * rounding can move it. */
 static bool is_right(trial *t) {
   subject *s = &t->s;
-  rt_verdict verdicts[KIT_VALUES];
+  data_verdict verdicts[KIT_VALUES];
   ref_options options = {.seed = KIT_SEED, .memory = &memory_default};
   session_judgement j = {.verdicts = verdicts};
   if (agrees(t, false, "joined and the reference differ")) return true;

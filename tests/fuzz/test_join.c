@@ -78,9 +78,9 @@ static bool compare(const trial *t) {
   const subject *s = &t->s;
   for (uint32_t i = 0; i < s->n_out; i++) {
     n_outputs++;
-    ir_dtype least = rt_least_dtype(s->func, s->func->outputs.data[i], (arena *)&s->memory);
+    ir_dtype least = data_least_dtype(s->func, s->func->outputs.data[i], (arena *)&s->memory);
     bool same = t->bits ? kit_same(&s->out[i], &s->expected[i])
-                        : rt_compare(&s->out[i], &s->expected[i], least).ok;
+                        : data_compare(&s->out[i], &s->expected[i], least).ok;
     if (!same) return kit_wrong("joined and unjoined differ", t->program->outputs[i].name);
   }
   return true;

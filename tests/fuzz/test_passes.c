@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "command.h"
+#include "data/compare.h"
 #include "gen.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
-#include "runtime/compare.h"
 #include "stream_kit.h"
 #include "test.h"
 
@@ -109,10 +109,10 @@ static bool evaluates_alike(trial *t, const char *text, bool rounds) {
          subject_reference(b, a->in, b->out, false);
   for (uint32_t i = 0; good && i < a->n_out; i++) {
     int64_t bytes = 0;
-    ir_dtype least = rt_least_dtype(a->func, a->func->outputs.data[i], &a->memory);
+    ir_dtype least = data_least_dtype(a->func, a->func->outputs.data[i], &a->memory);
     good = ir_array_size_bytes(&a->expected[i], &bytes) &&
            (memcmp(a->expected[i].data, b->out[i].data, (size_t)bytes) == 0 ||
-            (rounds && rt_compare(&b->out[i], &a->expected[i], least).ok));
+            (rounds && data_compare(&b->out[i], &a->expected[i], least).ok));
   }
   subject_close(b);
   n_evaluated++;

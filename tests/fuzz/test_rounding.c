@@ -51,13 +51,13 @@ static void fill_inputs(trial *t) {
 }
 
 /* rows: of each output; 0: all. */
-static bool judge(trial *t, int64_t rows, rt_verdict *verdicts) {
+static bool judge(trial *t, int64_t rows, data_verdict *verdicts) {
   ref_options options = {.seed = KIT_SEED, .memory = &memory_default, .threads = 1};
   session_judgement j = {.rows = rows, .verdicts = verdicts};
   return kit_ok(session_judge(&t->s.env, t->s.in, t->s.out, &options, &j), "judge");
 }
 
-static bool all_right(const trial *t, const rt_verdict *verdicts) {
+static bool all_right(const trial *t, const data_verdict *verdicts) {
   for (uint32_t i = 0; i < t->s.n_out; i++) {
     if (verdicts[i].n_wrong == 0) continue;
     char text[200];
@@ -133,7 +133,7 @@ static double smallest_step(ir_dtype t, double x) {
 
 static bool plant(trial *t, gen_random *r) {
   double *squares[KIT_VALUES];
-  rt_verdict verdicts[KIT_VALUES];
+  data_verdict verdicts[KIT_VALUES];
   uint32_t k = gen_below(r, t->s.n_out);
   int64_t n = 0;
   ir_array *a = &t->s.out[k];
@@ -178,7 +178,7 @@ static bool run(trial *t) {
 
 static status check_all(void *context) {
   trial *t = context;
-  rt_verdict verdicts[KIT_VALUES];
+  data_verdict verdicts[KIT_VALUES];
   gen_random r = {.state = t->seed * 77 + 5};
   if (!subject_open(&t->s, t->program->text) || !bind_program(&t->s, t->program)) return STATUS_OK;
   fill_inputs(t);

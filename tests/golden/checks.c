@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "data/compare.h"
 #include "ir/bind.h"
 #include "ir/host.h"
 #include "ir/verify.h"
 #include "pass/pass.h"
 #include "ref/ref.h"
-#include "runtime/compare.h"
 #include "schedule/schedule.h"
 #include "text/text.h"
 
@@ -173,8 +173,8 @@ static bool same_values(ir_func *f, const values *a, const values *b, bool round
     int64_t bytes = 0;
     if (!ir_array_size_bytes(&a->outputs[i], &bytes)) return false;
     if (!bytes || memcmp(a->outputs[i].data, b->outputs[i].data, (size_t)bytes) == 0) continue;
-    ir_dtype least = rt_least_dtype(f, f->outputs.data[i], &f->module->memory);
-    if (!rounds || !rt_compare(&b->outputs[i], &a->outputs[i], least).ok) return false;
+    ir_dtype least = data_least_dtype(f, f->outputs.data[i], &f->module->memory);
+    if (!rounds || !data_compare(&b->outputs[i], &a->outputs[i], least).ok) return false;
   }
   return true;
 }

@@ -55,7 +55,7 @@ typedef struct bound {
 } bound;
 
 /* The last function of the text: a host program, or a fusion that is lowered. */
-static inline bool bind_with(bound *b, const char *text, const rt_bind_options *options,
+static inline bool bind_with(bound *b, const char *text, const bind_options *options,
                              const allocator *memory) {
   b->plan = NULL;
   if (!subject_parse(&b->s, text)) return false;
@@ -67,13 +67,13 @@ static inline bool bind_with(bound *b, const char *text, const rt_bind_options *
   }
   ir_env env;
   ir_env_init(&env, b->host, &b->s.memory);
-  if (rt_bind(&env, options, memory, &b->plan) == STATUS_OK) return true;
+  if (bind_plan(&env, options, memory, &b->plan) == STATUS_OK) return true;
   return kit_refused(&b->s, status_message());
 }
 
 static inline bool bind_text(bound *b, const char *text, uint32_t streams,
                              const allocator *memory) {
-  rt_bind_options options = {.streams = streams, .seed = KIT_SEED};
+  bind_options options = {.streams = streams, .seed = KIT_SEED};
   return bind_with(b, text, &options, memory);
 }
 

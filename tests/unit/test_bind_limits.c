@@ -7,7 +7,7 @@
 
 typedef struct attempt {
   const char *text;
-  rt_bind_options options;
+  bind_options options;
   const char *refused; /* NULL: it binds */
 } attempt;
 

@@ -100,7 +100,7 @@ typedef struct pair_call {
 
 static status bind_pair(void *context) {
   pair_call *c = context;
-  rt_bind_options o = {.streams = c->streams, .seed = KIT_SEED, .keep_waits = c->keep_waits};
+  bind_options o = {.streams = c->streams, .seed = KIT_SEED, .keep_waits = c->keep_waits};
   arena_init(&c->p.memory, &memory_default);
   bool without = bind_with(&c->p.without, c->text, &o, &memory_default);
   status_clear();
@@ -301,7 +301,7 @@ static const char *const apart[] = {
 static status test_apart(void *context) {
   bound b = {0};
   check_report r = {0};
-  rt_bind_options o = {.streams = 2, .loops = 8, .lends = true};
+  bind_options o = {.streams = 2, .loops = 8, .lends = true};
   if (EXPECT(bind_with(&b, context, &o, &memory_default)) &&
       EXPECT(check_plan(b.plan, NULL, &r) == STATUS_OK)) {
     EXPECT_INT(b.plan->n_loops, 1);
@@ -337,7 +337,7 @@ static status test_bytes(void *context) {
              "    set_stream(i %% streams)\n" ROW("i", "i") "  }\n}\n",
              k ? 100000 : 1000, k ? 100000 : 1000, k ? 100000 : 1000);
     bound b = {0};
-    rt_bind_options o = {.streams = 4, .loops = 32};
+    bind_options o = {.streams = 4, .loops = 32};
     if (EXPECT(bind_with(&b, text, &o, &memory_default))) bytes[k] = b.plan->memory.used_bytes;
     bind_close(&b);
   }

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/random.h"
-#include "runtime/bind_pool.h"
+#include "bind/pool.h"
 #include "test.h"
 
 enum { STREAMS = 4, UNIT = 64, ROOM = 4096, LIVE = 40 };

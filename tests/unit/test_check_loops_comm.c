@@ -157,7 +157,7 @@ typedef struct world {
 
 static bool bind_world(world *w, const char *text, uint32_t streams, uint32_t loops) {
   for (uint32_t r = 0; r < w->n; r++) {
-    rt_bind_options o = {.streams = streams, .rank = r, .world = w->n, .lends = true};
+    bind_options o = {.streams = streams, .rank = r, .world = w->n, .lends = true};
     if (!EXPECT(bind_with(&w->without[r], text, &o, &memory_default))) return false;
     o.loops = loops;
     if (!EXPECT(bind_with(&w->with[r], text, &o, &memory_default))) return false;

@@ -4,6 +4,7 @@
  * tests/rows.md says which known behaviour each of these stands for. */
 #include <stdlib.h>
 
+#include "bind/bind.h"
 #include "check/check.h"
 #include "ir/verify.h"
 #include "lower_kit.h"
@@ -60,8 +61,8 @@ static status lower_guarded(void *context) {
   ir_env_init(&env, f, &l->module.memory);
   if (!bind_words(&env, l->bind)) return fail(STATUS_BAD_PROGRAM, "cannot be bound");
   env.func = l->h;
-  rt_bind_options bound = {.streams = l->streams};
-  TRY(rt_bind(&env, &bound, &memory_default, &l->plan));
+  bind_options bound = {.streams = l->streams};
+  TRY(bind_plan(&env, &bound, &memory_default, &l->plan));
   return check_plan(l->plan, NULL, &l->report);
 }
 

@@ -1,12 +1,12 @@
 /* .npy files: round trips, foreign layouts, and files that lie. */
-#include "runtime/npy.h"
+#include "data/npy.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/compare.h"
-#include "runtime/fill.h"
+#include "data/compare.h"
+#include "data/fill.h"
 #include "test.h"
 
 static char folder[] = "/tmp/weir-npy-XXXXXX";
@@ -42,7 +42,7 @@ static const char *make_file(int version, const char *header, const void *data, 
 static void expect_bad(const char *path, const char *message) {
   ir_array a;
   status_clear();
-  EXPECT_INT(rt_npy_load(path, &memory_default, &a), STATUS_BAD_INPUT);
+  EXPECT_INT(data_npy_load(path, &memory_default, &a), STATUS_BAD_INPUT);
   EXPECT_CONTAINS(status_message(), message);
   EXPECT_CONTAINS(status_message(), path);
 }
@@ -56,11 +56,11 @@ static void round_trip(ir_dtype dtype, uint32_t rank, const int64_t *extents) {
   ir_array a = {.dtype = dtype, .rank = rank}, b;
   if (rank) memcpy(a.extents, extents, rank * sizeof *extents);
   EXPECT_INT(ir_array_alloc(&a, &memory_default), STATUS_OK);
-  rt_fill(&a, RT_FILL_NORMAL, 7, "x");
+  data_fill(&a, DATA_FILL_NORMAL, 7, "x");
   const char *path = path_of("trip.npy");
-  EXPECT_INT(rt_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
-  if (!EXPECT_INT(rt_npy_load(path, &memory_default, &b), STATUS_OK)) return;
-  EXPECT_INT(b.dtype, rt_npy_stored_dtype(dtype));
+  EXPECT_INT(data_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
+  if (!EXPECT_INT(data_npy_load(path, &memory_default, &b), STATUS_OK)) return;
+  EXPECT_INT(b.dtype, data_npy_stored_dtype(dtype));
   EXPECT_INT(b.rank, rank);
   ir_array back = a;
   EXPECT_INT(ir_array_alloc(&back, &memory_default), STATUS_OK);
@@ -89,8 +89,8 @@ static void test_strided_save(void) {
   float data[6] = {1, 2, 3, 4, 5, 6};
   ir_array a = {IR_F32, 2, {3, 2}, {1, 3}, data, 0}, b;
   const char *path = path_of("strided.npy");
-  EXPECT_INT(rt_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
-  EXPECT_INT(rt_npy_load(path, &memory_default, &b), STATUS_OK);
+  EXPECT_INT(data_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
+  EXPECT_INT(data_npy_load(path, &memory_default, &b), STATUS_OK);
   const float want[6] = {1, 4, 2, 5, 3, 6};
   EXPECT(memcmp(b.data, want, sizeof want) == 0);
   free(b.data);
@@ -108,7 +108,7 @@ static void test_layouts(void) {
     const char *path =
         make_file(version, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", values,
                   sizeof values);
-    if (!EXPECT_INT(rt_npy_load(path, &memory_default, &a), STATUS_OK)) continue;
+    if (!EXPECT_INT(data_npy_load(path, &memory_default, &a), STATUS_OK)) continue;
     EXPECT(element(&a, 0, 1) == 2 && element(&a, 1, 0) == 1 && element(&a, 1, 2) == 5);
     free(a.data);
   }
@@ -119,7 +119,7 @@ static void test_byte_order(void) {
   ir_array a;
   const char *path =
       make_file(1, "{\"descr\": \">f4\", 'shape': (1,), 'fortran_order': False}", big, sizeof big);
-  if (!EXPECT_INT(rt_npy_load(path, &memory_default, &a), STATUS_OK)) return;
+  if (!EXPECT_INT(data_npy_load(path, &memory_default, &a), STATUS_OK)) return;
   EXPECT(ir_element_as_f64(IR_F32, a.data) == 1.0);
   free(a.data);
 }
@@ -129,7 +129,7 @@ static void test_bools(void) {
   ir_array a;
   const char *path =
       make_file(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (3L,)}", bytes, 3);
-  if (!EXPECT_INT(rt_npy_load(path, &memory_default, &a), STATUS_OK)) return;
+  if (!EXPECT_INT(data_npy_load(path, &memory_default, &a), STATUS_OK)) return;
   const unsigned char want[3] = {0, 1, 1};
   EXPECT(memcmp(a.data, want, 3) == 0);
   free(a.data);
@@ -211,7 +211,7 @@ static void test_prefixes(void) {
     ir_array a;
     status_clear();
     write_bytes(path, bytes, i);
-    EXPECT_INT(rt_npy_load(path, &memory_default, &a), STATUS_BAD_INPUT);
+    EXPECT_INT(data_npy_load(path, &memory_default, &a), STATUS_BAD_INPUT);
   }
 }
 
@@ -220,7 +220,7 @@ static void expect_unsaved(const char *path, status want, const char *message) {
   float one = 1;
   ir_array a = {.dtype = IR_F32, .data = &one};
   status_clear();
-  EXPECT_INT(rt_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), want);
+  EXPECT_INT(data_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), want);
   EXPECT_CONTAINS(status_message(), message);
 }
 
@@ -239,8 +239,8 @@ static void test_all_or_none(void) {
   (void)snprintf(first, sizeof first, "%s/first.npy", folder);
   (void)snprintf(second, sizeof second, "%s/none/second.npy", folder);
   status_clear();
-  EXPECT_INT(rt_npy_save((const ir_array *[]){&a, &a}, (const char *[]){first, second}, 2,
-                         &memory_default),
+  EXPECT_INT(data_npy_save((const ir_array *[]){&a, &a}, (const char *[]){first, second}, 2,
+                           &memory_default),
              STATUS_BAD_INPUT);
   EXPECT(access(first, F_OK) != 0);
 }
@@ -255,7 +255,7 @@ static void test_link_is_followed(void) {
   write_bytes(real, "old", 3);
   EXPECT(symlink(real, link) == 0);
   const char *path = link;
-  EXPECT_INT(rt_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
+  EXPECT_INT(data_npy_save(&(const ir_array *){&a}, &path, 1, &memory_default), STATUS_OK);
   EXPECT(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
   EXPECT(stat(real, &info) == 0 && info.st_size > 3);
 }
@@ -264,7 +264,7 @@ static void test_link_is_followed(void) {
 static void test_fill(void) {
   int64_t values[100];
   ir_array a = {.dtype = IR_I64, .rank = 1, .extents = {100}, .strides = {1}, .data = values};
-  rt_fill(&a, RT_FILL_INT, 1, "x");
+  data_fill(&a, DATA_FILL_INT, 1, "x");
   bool low = false, high = false, inside = true;
   for (int i = 0; i < 100; i++) {
     inside = inside && values[i] >= -3 && values[i] <= 3;
@@ -272,16 +272,16 @@ static void test_fill(void) {
     high = high || values[i] == 3;
   }
   EXPECT(low && high && inside);
-  rt_fill(&a, RT_FILL_IOTA, 1, "x");
+  data_fill(&a, DATA_FILL_IOTA, 1, "x");
   EXPECT(values[0] == 0 && values[99] == 99);
-  EXPECT_INT(rt_fill_index(&a, 4, 1, "x"), STATUS_OK);
+  EXPECT_INT(data_fill_index(&a, 4, 1, "x"), STATUS_OK);
   for (int i = 0; i < 100; i++) inside = inside && values[i] >= 0 && values[i] < 4;
   EXPECT(inside);
   status_clear();
-  EXPECT_INT(rt_fill_index(&a, 0, 1, "x"), STATUS_BAD_USAGE);
+  EXPECT_INT(data_fill_index(&a, 0, 1, "x"), STATUS_BAD_USAGE);
   unsigned char small[100];
   a = (ir_array){.dtype = IR_U8, .rank = 1, .extents = {100}, .strides = {1}, .data = small};
-  rt_fill(&a, RT_FILL_NORMAL, 1, "x");
+  data_fill(&a, DATA_FILL_NORMAL, 1, "x");
   for (int i = 0; i < 100; i++) inside = inside && small[i] <= 3;
   EXPECT(inside);
 }
@@ -290,20 +290,20 @@ static void test_fill(void) {
 static void test_fill_depends_on_position(void) {
   float rows[6], columns[6];
   ir_array a = {IR_F32, 2, {2, 3}, {3, 1}, rows, 0}, b = {IR_F32, 2, {2, 3}, {1, 2}, columns, 0};
-  rt_fill(&a, RT_FILL_NORMAL, 5, "x");
-  rt_fill(&b, RT_FILL_NORMAL, 5, "x");
+  data_fill(&a, DATA_FILL_NORMAL, 5, "x");
+  data_fill(&b, DATA_FILL_NORMAL, 5, "x");
   for (int i = 0; i < 2; i++)
     for (int j = 0; j < 3; j++) EXPECT(rows[3 * i + j] == columns[i + 2 * j]);
-  rt_fill(&b, RT_FILL_NORMAL, 5, "y");
+  data_fill(&b, DATA_FILL_NORMAL, 5, "y");
   EXPECT(rows[0] != columns[0]);
-  rt_fill(&b, RT_FILL_NORMAL, 6, "x");
+  data_fill(&b, DATA_FILL_NORMAL, 6, "x");
   EXPECT(rows[0] != columns[0]);
 }
 
-static rt_comparison compare(double a0, double a1, double b0, double b1, ir_dtype least) {
+static data_comparison compare(double a0, double a1, double b0, double b1, ir_dtype least) {
   double a[2] = {a0, a1}, b[2] = {b0, b1};
   ir_array x = {IR_F64, 1, {2}, {1}, a, 0}, y = {IR_F64, 1, {2}, {1}, b, 0};
-  return rt_compare(&x, &y, least);
+  return data_compare(&x, &y, least);
 }
 
 static void test_compare(void) {
@@ -321,8 +321,8 @@ static void test_compare(void) {
   EXPECT(compare(1, 2.5, 1, 2, IR_F64).max_rel == 0.25);
   int64_t a = INT64_MIN, b = INT64_MAX;
   ir_array x = {.dtype = IR_I64, .data = &a}, y = {.dtype = IR_I64, .data = &b};
-  EXPECT(!rt_compare(&x, &y, IR_BF16).ok);
-  EXPECT(rt_compare(&x, &x, IR_BF16).ok);
+  EXPECT(!data_compare(&x, &y, IR_BF16).ok);
+  EXPECT(data_compare(&x, &x, IR_BF16).ok);
 }
 
 static void remove_folder(void) {

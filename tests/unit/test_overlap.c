@@ -4,9 +4,9 @@
 #include <sched.h>
 #include <time.h>
 
-#include "runtime/stats.h"
 #include "stream_kit.h"
 #include "test.h"
+#include "trace/stats.h"
 
 /* Machines are shared: the second core may be busy, for a while. */
 enum { TRIES = 300, PAUSE_NS = 30 * 1000 * 1000, MAX_SPANS = 64 };
@@ -21,7 +21,7 @@ typedef struct overlap_call {
   const char *text;
   uint32_t threads, tries;
   int64_t overlap_ns; /* of two streams, in the first try that has some */
-  bool stats_agree;   /* rt_stats calls it overlap too */
+  bool stats_agree;   /* trace_stats calls it overlap too */
 } overlap_call;
 
 /* How long two spans of different streams ran at the same time, all pairs together. */
@@ -55,8 +55,8 @@ static void run_traced(subject *s, rt_loaded *loaded, overlap_call *c) {
     if (!EXPECT(subject_run(s, loaded, spans))) return;
     EXPECT(spans_are_whole(loaded->plan, spans, c->threads));
     c->overlap_ns = overlap_of(spans, n);
-    rt_stats stats;
-    rt_stats_make(loaded->plan, spans, n, 0, 0, &s->memory, &stats);
+    trace_stats stats;
+    trace_stats_make(loaded->plan, spans, n, 0, 0, &s->memory, &stats);
     c->stats_agree = (stats.overlap_ns > 0) == (c->overlap_ns > 0);
   }
 }
@@ -65,7 +65,7 @@ static bool make_plan(subject *s, const char *text, rt_plan **plan) {
   if (!subject_open(s, text)) return false;
   ir_env_init(&s->env, s->func, &s->memory);
   if (!subject_values(s)) return false;
-  for (uint32_t i = 0; i < s->n_in; i++) rt_fill(&s->in[i], RT_FILL_NORMAL, 0, "x");
+  for (uint32_t i = 0; i < s->n_in; i++) data_fill(&s->in[i], DATA_FILL_NORMAL, 0, "x");
   ir_func *h = subject_lower(s, false);
   *plan = h ? subject_plan(s, h, 2, false) : NULL;
   return *plan && (*plan)->n_tasks <= MAX_SPANS;

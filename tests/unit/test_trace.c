@@ -3,10 +3,10 @@
 #include <stdlib.h>
 
 #include "conform/plan_kit.h"
-#include "runtime/json.h"
-#include "runtime/stats.h"
-#include "runtime/trace.h"
 #include "test.h"
+#include "trace/json.h"
+#include "trace/stats.h"
+#include "trace/trace.h"
 
 /* ---- is it JSON? ---- */
 static const char *value(const char *p);
@@ -83,7 +83,7 @@ static void test_strings(void) {
   arena_init(&memory, &memory_default);
   strbuf s;
   strbuf_init(&s, &memory);
-  rt_json_string(&s, "a\"b\\c\n\t\x01</script>\xc3\xa9");
+  trace_json_string(&s, "a\"b\\c\n\t\x01</script>\xc3\xa9");
   EXPECT_STR(s.data, "\"a\\\"b\\\\c\\u000a\\u0009\\u0001\\u003c/script>\xc3\xa9\"");
   EXPECT(is_json(s.data));
   EXPECT(!is_json("{\"a\":1,}"));
@@ -117,8 +117,8 @@ static void test_json(void) {
   make_plan(&k);
   strbuf s;
   strbuf_init(&s, &k.memory);
-  rt_trace t = {.device = "cpu", .rank = 3, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
-  rt_trace_json(&t, 1, &s);
+  trace_part t = {.device = "cpu", .rank = 3, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
+  trace_json(&t, 1, &s);
   EXPECT(is_json(s.data));
   EXPECT_INT(count(s.data, "\"ph\":\"X\""), 3);
   EXPECT_INT(count(s.data, "thread_name"), 3);
@@ -137,11 +137,11 @@ static void test_html(void) {
   make_plan(&k);
   strbuf s;
   strbuf_init(&s, &k.memory);
-  rt_trace t[2];
+  trace_part t[2];
   for (uint32_t i = 0; i < 2; i++)
-    t[i] =
-        (rt_trace){.device = "sim", .rank = i, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
-  rt_trace_html(t, 2, "a < b & \"c\"", &s);
+    t[i] = (trace_part){
+        .device = "sim", .rank = i, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
+  trace_html(t, 2, "a < b & \"c\"", &s);
   EXPECT_CONTAINS(s.data, "<title>a &lt; b &amp; &quot;c&quot;</title>");
   EXPECT_INT(count(s.data, "<script"), 1);
   EXPECT_INT(count(s.data, "</script"), 1);
@@ -157,8 +157,8 @@ static void test_picture(void) {
   make_plan(&k);
   strbuf s;
   strbuf_init(&s, &k.memory);
-  rt_trace t = {.device = "cpu", .rank = 3, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
-  rt_trace_svg(&t, "a < b", &s);
+  trace_part t = {.device = "cpu", .rank = 3, .plan = kit_plan(&k), .spans = spans, .n_spans = 4};
+  trace_svg(&t, "a < b", &s);
   EXPECT_CONTAINS(s.data, "<svg xmlns");
   EXPECT_CONTAINS(s.data, ">a &lt; b</text>");
   EXPECT_CONTAINS(s.data, ">cpu 3</text>");
@@ -174,11 +174,11 @@ static void test_empty(void) {
   kit_init(&k, 1);
   strbuf s;
   strbuf_init(&s, &k.memory);
-  rt_trace t = {.device = "null", .plan = kit_plan(&k)};
-  rt_trace_json(&t, 1, &s);
+  trace_part t = {.device = "null", .plan = kit_plan(&k)};
+  trace_json(&t, 1, &s);
   EXPECT(is_json(s.data));
-  rt_stats stats;
-  rt_stats_make(kit_plan(&k), NULL, 0, 5, 0, &k.memory, &stats);
+  trace_stats stats;
+  trace_stats_make(kit_plan(&k), NULL, 0, 5, 0, &k.memory, &stats);
   EXPECT_INT(stats.compute_ns, 0);
   kit_destroy(&k);
 }
@@ -186,8 +186,8 @@ static void test_empty(void) {
 static void test_stats(void) {
   kit k;
   make_plan(&k);
-  rt_stats s;
-  rt_stats_make(kit_plan(&k), spans, 4, 3000, 500, &k.memory, &s);
+  trace_stats s;
+  trace_stats_make(kit_plan(&k), spans, 4, 3000, 500, &k.memory, &s);
   EXPECT_INT(s.launches, 4);
   EXPECT_INT(s.waits, 1);
   EXPECT_INT(s.task_ns, 20 + 25 + 1010);
