@@ -155,20 +155,13 @@ static bool meets_parts(const lowering *l, const uses *u, ir_op sum, ir_tensor t
 }
 
 /* The operations that read `t`; 0: there are many, one does so twice, or it is an output. */
-static uint32_t readers_of(const lowering *l, const uses *u, ir_tensor t, ir_op *readers) {
-  uint32_t n = 0;
-  if (u->reads.n[t.id] == 1) {
-    readers[0] = u->reads.reader[t.id];
-    return readers[0].id != 0;
-  }
-  if (u->reads.n[t.id] > MOST_READERS) return 0;
-  for (uint32_t i = 0; i < l->f->order.len; i++) {
-    const ir_op_data *op = ir_op_at(l->f, l->f->order.data[i]);
-    bool reads = false;
-    for (uint32_t k = 0; k < op->n_operands; k++) reads = reads || IR_SAME(op->operands[k], t);
-    if (reads) readers[n++] = l->f->order.data[i];
-  }
-  return n == u->reads.n[t.id] ? n : 0;
+static uint32_t readers_of(const uses *u, ir_tensor t, const ir_op **readers) {
+  uint32_t from = u->reads.from[t.id], n = u->reads.from[t.id + 1] - from;
+  *readers = &u->reads.readers[from];
+  if (n > MOST_READERS || n != u->reads.n[t.id]) return 0;
+  for (uint32_t i = 1; i < n; i++)
+    if (IR_SAME((*readers)[i - 1], (*readers)[i])) return 0;
+  return n;
 }
 
 static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
@@ -190,8 +183,8 @@ static double reduced_after(const lowering *l, const uses *u, ir_op o, ir_tensor
 /* The same if all that read `t` take its parts; infinitely many: they do not. */
 static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
                             uint32_t steps) {
-  ir_op readers[MOST_READERS];
-  uint32_t n = readers_of(l, u, t, readers);
+  const ir_op *readers;
+  uint32_t n = readers_of(u, t, &readers);
   double sum = n ? 0 : INFINITY;
   for (uint32_t i = 0; i < n; i++) sum += reduced_after(l, u, readers[i], t, mesh_axes, steps);
   return sum;
@@ -200,8 +193,8 @@ static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint3
 /* Fewer elements than `t` has: as many would only be reduced in another order. All that read it
  * take parts then. */
 static bool carry(lowering *l, uses *u, ir_tensor t, uint32_t mesh_axes) {
-  ir_op readers[MOST_READERS];
-  uint32_t n = readers_of(l, u, t, readers);
+  const ir_op *readers;
+  uint32_t n = readers_of(u, t, &readers);
   if (least_reduced(l, u, t, mesh_axes, FARTHEST) >= ir_tensor_elements(l->f, t, u->values))
     return false;
   for (uint32_t i = 0; i < n; i++)

@@ -31,9 +31,23 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value) {
   return ir_scalar_eval(&m->scalars, x, m->expected.data, m->expected.len, value);
 }
 
+/* Fills r->readers: r->n already counts the operations that read each tensor. */
+static void list_readers(const ir_func *f, ir_reads *r, arena *memory) {
+  uint32_t n_tensors = f->tensors.len;
+  r->from = ARENA_ARRAY(memory, (size_t)n_tensors + 1, uint32_t);
+  for (uint32_t t = 0; t < n_tensors; t++) r->from[t + 1] = r->from[t] + r->n[t];
+  r->readers = ARENA_ARRAY(memory, r->from[n_tensors], ir_op);
+  uint32_t *next = arena_copy(memory, r->from, n_tensors * sizeof *next);
+  for (uint32_t i = 0; i < f->order.len; i++) {
+    const ir_op_data *op = ir_op_at(f, f->order.data[i]);
+    for (uint32_t k = 0; k < op->n_operands; k++)
+      r->readers[next[op->operands[k].id]++] = f->order.data[i];
+  }
+}
+
 ir_reads ir_func_reads(const ir_func *f, arena *memory) {
-  ir_reads r = {ARENA_ARRAY(memory, f->tensors.len, uint32_t),
-                ARENA_ARRAY(memory, f->tensors.len, ir_op)};
+  ir_reads r = {.n = ARENA_ARRAY(memory, f->tensors.len, uint32_t),
+                .reader = ARENA_ARRAY(memory, f->tensors.len, ir_op)};
   for (uint32_t i = 0; i < f->order.len; i++) {
     const ir_op_data *op = ir_op_at(f, f->order.data[i]);
     for (uint32_t k = 0; k < op->n_operands; k++) {
@@ -41,6 +55,7 @@ ir_reads ir_func_reads(const ir_func *f, arena *memory) {
       r.reader[op->operands[k].id] = f->order.data[i];
     }
   }
+  list_readers(f, &r, memory);
   for (uint32_t i = 0; i < f->outputs.len; i++) r.n[f->outputs.data[i].id]++;
   return r;
 }

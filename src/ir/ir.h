@@ -212,11 +212,14 @@ bool ir_module_expects(const ir_module *m, ir_scalar x, int64_t *value);
 /* Values of symbols for ir_scalar_eval(), to compare costs: what is expected, or IR_USUAL_EXTENT. */
 enum { IR_USUAL_EXTENT = 1024 };
 int64_t *ir_module_usual(const ir_module *m, arena *memory);
-/* Two tables by tensor id: how often it is read, as an operand or output, and one operation that reads it
- * (none: it is only an output, or unused). */
+/* Tables by tensor id: how often it is read, as an operand or output, and one operation that reads it
+ * (none: it is only an output, or unused). The operations that read tensor t are readers[from[t]] to below
+ * readers[from[t + 1]], in program order; one that reads it twice is there twice. */
 typedef struct ir_reads {
   uint32_t *n;
   ir_op *reader;
+  uint32_t *from;
+  ir_op *readers;
 } ir_reads;
 ir_reads ir_func_reads(const ir_func *f, arena *memory);
 

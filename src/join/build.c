@@ -269,22 +269,28 @@ static bool uses(const kernel *k, ir_tensor root) {
   return false;
 }
 
-static void delay_frees(rewriting *w, const kernel *k) {
-  uint32_t last = w->b->nodes[w->b->groups[k->group].last].at;
+/* The first position of the kernel's operations. */
+static uint32_t start_of(const rewriting *w, const kernel *k) {
   uint32_t first = w->b->nodes[w->b->groups[k->group].first].at;
   for (uint32_t i = 0; i < k->nodes.len; i++)
     if (w->b->nodes[k->nodes.data[i]].at < first) first = w->b->nodes[k->nodes.data[i]].at;
-  for (uint32_t at = first; at < last; at++) {
+  return first;
+}
+
+static void delay_frees(rewriting *w, const kernel *k) {
+  uint32_t last = w->b->nodes[w->b->groups[k->group].last].at;
+  for (uint32_t at = start_of(w, k); at < last; at++) {
     const ir_instr_data *d = join_instr(w->b, at);
     if (d->kind != IR_DEALLOCATE || !uses(k, d->tensor)) continue;
     if (w->delay[at] < last) w->delay[at] = last;
   }
 }
 
-static void put_delayed(rewriting *w, uint32_t at) {
+/* Those that the kernel at `at` delayed, which begins at `first`. */
+static void put_delayed(rewriting *w, uint32_t first, uint32_t at) {
   ir_func *h = w->b->facts->h;
-  for (uint32_t k = 0; k < at; k++) {
-    if (w->delay[k] == at) ir_block_add(h, &w->out, w->b->block->data[k]);
+  for (uint32_t i = first; i < at; i++) {
+    if (w->delay[i] == at) ir_block_add(h, &w->out, w->b->block->data[i]);
   }
 }
 
@@ -301,7 +307,7 @@ static void put(rewriting *w, uint32_t at) {
   }
   if (!k || w->b->nodes[w->b->groups[group].last].at != at) return;
   if (k->results.len) ir_block_add(h, &w->out, launch_of(k)); /* else nothing reads what it makes */
-  put_delayed(w, at);
+  put_delayed(w, start_of(w, k), at);
 }
 
 ir_block join_rewrite(const join_block *b, bool *changed) {
