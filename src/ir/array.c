@@ -1,7 +1,5 @@
 #include "ir/array.h"
 
-#include <string.h>
-
 bool ir_array_count(const ir_array *a, int64_t *elements) {
   int64_t n = 1;
   bool fits = true;
@@ -71,23 +69,4 @@ bool ir_array_next(const ir_array *a, int64_t *index) {
     index[i] = 0;
   }
   return false;
-}
-
-static void copy_element(ir_dtype to, void *to_p, ir_dtype from, const void *from_p) {
-  if (to == from) memcpy(to_p, from_p, ir_dtype_size_bytes(to));
-  else if (ir_dtype_is_float(from)) ir_element_set_f64(to, to_p, ir_element_as_f64(from, from_p));
-  else ir_element_set_i64(to, to_p, ir_element_as_i64(from, from_p));
-}
-
-void ir_array_copy(const ir_array *to, const ir_array *from) {
-  int64_t index[IR_MAX_RANK] = {0}, n, bytes;
-  check(to->rank == from->rank && ir_array_count(to, &n) && ir_array_size_bytes(to, &bytes));
-  for (uint32_t i = 0; i < to->rank; i++) check(to->extents[i] == from->extents[i]);
-  if (n == 0) return;
-  if (to->dtype == from->dtype && ir_array_is_dense(to) && ir_array_is_dense(from)) {
-    memmove(to->data, from->data, (size_t)bytes);
-    return;
-  }
-  do copy_element(to->dtype, ir_array_at(to, index), from->dtype, ir_array_at(from, index));
-  while (ir_array_next(to, index));
 }

@@ -34,8 +34,14 @@ void *ir_array_at(const ir_array *a, const int64_t *index);
 /* Steps `index` to the next position in row-major order; false after the last one.
  * Start from all zeros; an array with a zero extent has no positions (check the count first). */
 bool ir_array_next(const ir_array *a, int64_t *index);
-/* Copies elementwise between arrays of equal extents, converting dtype. */
+
+/* ---- two arrays of equal extents (array_pairs.c) ---- */
+/* Copies elementwise, converting dtype. Positions of `to` do not share memory, nor with other positions of `from`. */
 void ir_array_copy(const ir_array *to, const ir_array *from);
+/* Do arrays of one dtype have the same bits? */
+bool ir_array_same_bytes(const ir_array *a, const ir_array *b);
+/* Of the bits of all elements in row-major order, whatever the strides. */
+uint64_t ir_array_hash(const ir_array *a);
 
 /* ---- which bytes an array covers (overlap.c) ---- */
 /* From the first byte to the end of the last, relative to `data`; 0 and 0 for an empty array. False on

@@ -1,7 +1,5 @@
 #include "runtime/piece.h"
 
-#include <string.h>
-
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Piece `index` of n positions. */
@@ -137,15 +135,6 @@ static bool is_empty(const rt_piece *p) {
   return false;
 }
 
-static bool same_bytes(const ir_array *a, const ir_array *b) {
-  int64_t index[IR_MAX_RANK] = {0};
-  size_t bytes = ir_dtype_size_bytes(a->dtype);
-  do {
-    if (memcmp(ir_array_at(a, index), ir_array_at(b, index), bytes) != 0) return false;
-  } while (ir_array_next(a, index));
-  return true;
-}
-
 void rt_piece_take(const rt_piece *p, const ir_array *whole, const ir_array *local) {
   int64_t from[IR_MAX_RANK] = {0}, lengths[IR_MAX_RANK] = {0};
   ir_array views[2];
@@ -172,7 +161,7 @@ bool rt_piece_same(const rt_piece *p, const ir_array *whole, const ir_array *loc
   if (is_empty(p)) return true;
   do {
     box_at(p, from, whole, local, views, lengths);
-    if (!same_bytes(&views[0], &views[1])) return false;
+    if (!ir_array_same_bytes(&views[0], &views[1])) return false;
   } while (next_box(p, from, lengths));
   return true;
 }

@@ -240,24 +240,16 @@ static status assemble_here(session_pieces *p, const session_arrays *outputs) {
 
 /* ---- from other processes ---- */
 
-uint64_t session_array_hash(const ir_array *a) {
-  int64_t n, index[IR_MAX_RANK] = {0};
-  uint64_t hash = 0;
-  if (!ir_array_count(a, &n) || n == 0) return hash;
-  size_t bytes = ir_dtype_size_bytes(a->dtype);
-  do hash = hash_mix(hash, hash_bytes(ir_array_at(a, index), bytes));
-  while (ir_array_next(a, index));
-  return hash;
-}
-
 /* Sends this rank's piece of output i to rank 0: the data, or, if another rank represents the piece, a hash to
  * compare. */
 static status give(session_pieces *p, uint32_t i) {
   slot *s = &p->outputs[i];
   int64_t bytes;
   if (!s->piece.present) return STATUS_OK;
-  uint64_t hash = session_array_hash(&s->value);
-  if (!s->writes_whole) return session_ranks_transfer(p->ranks, true, 0, &hash, sizeof hash);
+  if (!s->writes_whole) {
+    uint64_t hash = ir_array_hash(&s->value);
+    return session_ranks_transfer(p->ranks, true, 0, &hash, sizeof hash);
+  }
   check(ir_array_size_bytes(&s->value, &bytes));
   return session_ranks_transfer(p->ranks, true, 0, s->value.data, bytes);
 }
@@ -294,8 +286,7 @@ static status receive(session_pieces *p, const ir_env *env, uint32_t i, uint32_t
   TRY(ir_array_alloc(&local, p->memory));
   rt_piece_take(&piece, output, &local);
   status st = session_ranks_transfer(p->ranks, false, from, &theirs, sizeof theirs);
-  if (st == STATUS_OK && theirs != session_array_hash(&local))
-    st = disagree(p, i, piece.owner, from);
+  if (st == STATUS_OK && theirs != ir_array_hash(&local)) st = disagree(p, i, piece.owner, from);
   memory_free(p->memory, local.data);
   return st;
 }

@@ -8,8 +8,6 @@
 /* Checks that `shard` has the shape of the piece that `device` holds. `side` and `name` are for the message. */
 NODISCARD status session_shard_check(const char *side, const char *name, const rt_piece *piece,
                                      int64_t device, const ir_array *shard);
-/* A hash of dtype, extents and values; strides do not count. */
-uint64_t session_array_hash(const ir_array *a);
 
 /* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
 typedef struct session_pieces session_pieces;
