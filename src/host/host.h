@@ -1,7 +1,7 @@
 /* Lowering: from a scheduled fusion to a host program.
  *
- * Steps. Operations are taken in program order; a merge rule may join neighbours into one step
- * (today each operation is a step of its own; generated kernels will join more).
+ * Steps. Operations are taken in program order; a merge rule may join neighbours into one step. The default
+ * joins none: kernels of several operations are made of the host program (join/).
  *
  * Loops. A step whose result has stream axes runs once per slice, in a nest of host loops, one per
  * stream axis. A step joins the loops that are open as far as its stream axes map to theirs, and as
