@@ -3,7 +3,7 @@
  *     y = x @ w1 @ w2 @ w3        rows of x in chunks, one stream each
  *
  * Weir compiles the fusion below and runs it on the CPU device with two compute threads. The
- * hand-written programs call the same BLAS, one thread each: `halves` gives each of two threads half
+ * hand-written programs call OpenBLAS, one thread each: `halves` gives each of two threads half
  * of the rows; `chunks` lets two threads take chunks from a counter, as the streams do. All run
  * interleaved in one process; the medians are compared. Goal: at most 1.1 times the better one. */
 #include <dlfcn.h>
