@@ -15,13 +15,13 @@ static status refused(const beside *b, const char *what) {
   return fail(STATUS_BAD_INPUT, "%s: cannot write: %s", b->path, what);
 }
 
-/* Once a file is open, what fails is the disk, not the user. */
+/* Once the file is open, a failure is the disk's and not the user's. */
 status beside_failed(const beside *b) {
   return fail(STATUS_SYSTEM, "%s: writing failed: %s", b->path, strerror(errno));
 }
 
 /* ---- names that a signal removes ----
- * A name is put here before its file is made; files beyond so many at a time are left over. */
+ * A name is entered before its file is created. Files past MOST_NAMES at a time stay on the disk. */
 static _Atomic(const char *) names[MOST_NAMES];
 
 static void remember(const char *name) {
@@ -57,7 +57,8 @@ static status resolve(beside *b) {
   return STATUS_OK;
 }
 
-/* In the folder of the target; not longer than a name may be, whatever the target's is. */
+/* A name in the folder of the target. It does not contain the target's name, which may be as long as names
+ * can be. */
 static status name_temporary(beside *b) {
   static atomic_uint counter;
   const char *slash = strrchr(b->final, '/');

@@ -63,8 +63,8 @@ void source_position(source *src, arena *memory, uint32_t offset, uint32_t *line
 
 enum { LINE_LIMIT = 200 }; /* longer source lines are shown as a window around the place */
 
-/* Control characters and bytes that are no UTF-8 would garble a terminal. Returns how many characters these
- * bytes are. */
+/* Adds the text with control characters and invalid UTF-8 replaced, which would garble a terminal. Returns
+ * how many characters it has. */
 static uint32_t add_visible(strbuf *out, const char *text, uint32_t length) {
   uint32_t shown = 0;
   for (uint32_t i = 0, n; i < length; i += n, shown++) {
@@ -77,7 +77,7 @@ static uint32_t add_visible(strbuf *out, const char *text, uint32_t length) {
   return shown;
 }
 
-/* In the middle of a character of several bytes? */
+/* Does the byte continue a character of several bytes? */
 static bool is_tail(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 static void render_line(strbuf *out, const source *src, loc at, uint32_t column) {

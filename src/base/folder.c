@@ -26,7 +26,7 @@ static void make_folders(char *path) {
   (void)mkdir(path, S_IRWXU);
 }
 
-/* Relative values of the variables are to be ignored. */
+/* Relative paths in these variables are ignored, as the XDG specification demands. */
 bool folder_default(char *path, size_t size) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   int n = -1;

@@ -1,7 +1,7 @@
 /* The user's cache folder, and the files in it.
  *
- * A folder or file that another user could have written is not used. No failure is an error: the caller
- * makes again what it did not find. */
+ * A folder or file that another user could have written is not used. No failure is an error: what is not
+ * found is made again. */
 #ifndef WEIR_BASE_FOLDER_H
 #define WEIR_BASE_FOLDER_H
 

@@ -10,11 +10,11 @@
 typedef void log_text_fn(void *context, const char *text);
 typedef void log_progress_fn(void *context, const char *what, int64_t done, int64_t total);
 
-/* For the whole process. Both are called from any thread, but never two at once. NULL: standard
- * error; no progress. */
+/* Sets where both go, for the whole process. `text` NULL: to standard error; `progress` NULL: nowhere. The
+ * functions are called from any thread, but never two at once. */
 void log_to(log_text_fn *text, log_progress_fn *progress, void *context);
 void log_text(const char *text);
-/* "compiling kernels": `done` of `total` so far. False: nothing listens. */
+/* Reports `what` ("compiling kernels"): `done` of `total` so far. False: nobody listens. */
 bool log_progress(const char *what, int64_t done, int64_t total);
 
 #endif

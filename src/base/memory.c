@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* malloc puts a block of its own pages 16 bytes after their start, so that every vector of 64 bytes
- * would lie in two lines. */
+/* malloc returns large blocks 16 bytes after the start of a page, where every vector of 64 bytes would lie
+ * in two cache lines. */
 enum { LINE = 64, IN_LINES = 1 << 16, LARGE = 1 << 22, LARGE_PAGE = 1 << 21 };
 
 static void ask_for_large_pages(char *block, size_t size_bytes) {

@@ -99,7 +99,7 @@ static status check_choice(options *o, const option_row *row, const char *text) 
   suggestion near;
   suggest_advice advice;
   suggest_init(&near, text, strlen(text));
-  /* What other systems call a device; cpu is nearer by letters. */
+  /* Others say `gpu`; by edit distance alone, `cpu` would be suggested. */
   if (strcmp(text, "gpu") == 0 && is_choice(row, "cuda")) suggest_init(&near, "cuda", 4);
   for (const char *word = row->placeholder; *word;) {
     size_t n = strcspn(word, "|");
@@ -163,7 +163,7 @@ static void split_list(options *o, const option_row *row, const char *text) {
   list->inherited = true;
 }
 
-/* A wrong value is not on the command line: the message says where it is. */
+/* The user does not see the value on the command line, so the message says where it comes from. */
 static status set_from_environment(options *o, const option_row *row, const char *value) {
   status st = options_set(o, row, value);
   if (st == STATUS_OK) return st;

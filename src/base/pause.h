@@ -1,4 +1,4 @@
-/* For loops that wait by looking again and again: a hint to the processor. */
+/* A hint to the processor, for spin loops. */
 #ifndef WEIR_BASE_PAUSE_H
 #define WEIR_BASE_PAUSE_H
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-static _Atomic uint32_t forks; /* between the first call and this process */
+static _Atomic uint32_t forks; /* counted from the first call on, through all generations */
 
 static void count_fork(void) { (void)atomic_fetch_add(&forks, 1); }
 

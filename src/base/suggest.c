@@ -18,8 +18,8 @@ static size_t smallest(size_t a, size_t b, size_t c) {
 
 static char lowered(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
-/* Insertions, deletions, replacements and two letters that changed places; capital letters are as good
- * as small ones. Row i holds the distances of the first i letters of `a`; three rows are kept. */
+/* Counts insertions, deletions, replacements and swapped neighbours; case is ignored. Row i holds the
+ * distances of the first i letters of `a`; three rows are kept. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m) {
   size_t rows[3][LONGEST + 1] = {{0}};
   for (size_t j = 0; j <= m; j++) rows[0][j] = j;

@@ -135,7 +135,7 @@ static bool same_key(const void *context, uint32_t entry) {
   return k->m->keys[entry] == k->key;
 }
 
-/* Up to FEW entries are found by looking at all: most maps have no more, and need no index then. */
+/* Maps with fewer entries, as most have, are searched linearly and have no index. */
 enum { FEW = 8 };
 
 static uint32_t map_entry(const map *m, uint64_t key) {

@@ -1,6 +1,6 @@
 #include "base/utf8.h"
 
-/* The length that a first byte announces; 0: it is none. */
+/* The length that a first byte announces; 0: no character begins with it. */
 static uint32_t announced(unsigned char c) {
   if (c < 0x80) return 1;
   if (c >= 0xc2 && c <= 0xdf) return 2;

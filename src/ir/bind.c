@@ -37,7 +37,7 @@ static bool is_symbol(const ir_env *env, ir_scalar x) {
   return ir_scalar_node_of(scalars_of(env), x)->kind == IR_SCALAR_SYMBOL;
 }
 
-/* Says what there is instead. */
+/* Reports a name that is no extent, and lists the extents. */
 static void refuse_name(ir_func *f, const char *name, const char *from) {
   strbuf list;
   suggestion near;
@@ -78,7 +78,8 @@ bool ir_bind_name(ir_env *env, const char *name, int64_t value) {
   return assign(env, (ir_scalar){e.id}, value, from, (loc){0});
 }
 
-/* "-D x=2x3", "x.npy"; a caller's array goes by the name of its input. */
+/* What gave the shape, for messages: "-D x=2x3", "x.npy". A caller's array has the name of its input as
+ * `from`. */
 static const char *source_text(const ir_func *f, ir_tensor input, const char *from) {
   return strcmp(from, ir_tensor_name(f, input)) == 0 ? "the shape given" : from;
 }
@@ -290,7 +291,7 @@ static loc place_of_extent(const ir_func *f, uint32_t symbol) {
   return f->at;
 }
 
-/* How long extents get at most, where inputs declare that. */
+/* Checks extents against the capacities that inputs declare. */
 static bool check_capacities(ir_env *env) {
   ir_func *f = env->func;
   bool ok = true;
@@ -306,7 +307,7 @@ static bool check_capacities(ir_env *env) {
   return ok;
 }
 
-/* Sizes are looked at only if the constraints hold: what breaks those makes nonsense of them, too. */
+/* Sizes are checked only if the constraints hold, because they make no sense otherwise. */
 bool ir_bind_check(ir_env *env) {
   ir_func *f = env->func;
   bool ok = true;

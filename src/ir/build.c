@@ -21,7 +21,8 @@ ir_func *ir_build_unlisted(ir_module *m, ir_func_kind kind, uint32_t name, loc a
   return f;
 }
 
-/* The names of the module know the functions they name, so that a file of many stays cheap. */
+/* The module's table of names knows the functions, so that finding one does not get slower with their
+ * number. */
 ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name) {
   uint32_t position = strings_attached(&m->names, name, (uint32_t)kind);
   return position ? m->funcs.data[position - 1] : NULL;
@@ -374,7 +375,7 @@ ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uin
   return op.result;
 }
 
-/* The operation asserted all it asserts when its first result was built. */
+/* The constraints were added when the first result was built, so they are dropped here. */
 static bool infer_results(ir_func *f, ir_op o, uint32_t n, ir_inferred *types) {
   ir_op_data op = *ir_op_at(f, o);
   uint32_t constraints = f->constraints.len;
@@ -533,7 +534,8 @@ static void assert_stated(ir_func *f, ir_tensor result) {
   }
 }
 
-/* What is known of extents also chose the type: under n = 0, n * n elements are n. */
+/* Infers the type again too: it may depend on learned equalities. Where n = 0 is known, n * n elements are
+ * n. */
 static void assert_again(ir_func *f, ir_op o) {
   const ir_op_data *op = ir_op_at(f, o);
   ir_inferred types[IR_MAX_RESULTS];
@@ -552,7 +554,7 @@ void ir_func_forget_repeated(ir_func *f) {
   forget_tensors(f);
 }
 
-/* Extents are the multiples that the function says, whatever is computed. */
+/* Keeps the multiples that the function declares. They do not come from operations. */
 static void assert_multiples(ir_func *f) {
   uint32_t n = f->constraints.len;
   f->constraints.len = 0;
@@ -564,7 +566,8 @@ static void assert_multiples(ir_func *f) {
   }
 }
 
-/* What the dropped operations asserted no longer holds: types are found, and assertions collected, again. */
+/* What the dropped operations asserted no longer holds, so types are inferred and assertions collected
+ * again. */
 void ir_func_forget_unused(ir_func *f) {
   check(!f->applied);
   forget_tensors(f);

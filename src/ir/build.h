@@ -14,7 +14,7 @@ ir_func *ir_build_func(ir_module *m, ir_func_kind kind, uint32_t name, loc at);
 /* The module's function of that kind and name; NULL: there is none. */
 ir_func *ir_build_find(const ir_module *m, ir_func_kind kind, uint32_t name);
 
-/* Is nothing of `f` called so? If something is, that is reported. */
+/* Is the name free in `f`? If not, an error says what has it. */
 bool ir_build_name_is_free(ir_func *f, uint32_t name, loc at);
 
 /* devices == NULL: 0, 1, 2, … */
@@ -27,10 +27,10 @@ ir_func *ir_func_copy(const ir_func *f);
 /* After `*copy = *f`: gives the copy tables of its own in `memory`. Lists inside their records stay
  * shared. */
 void ir_func_own_tables(ir_func *f, arena *memory);
-/* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f`
- * had been parsed there, but messages still point to the source that `f` came from. A host program
- * brings its fusion with it. The scheduled view and reasons are not copied: they can be derived
- * again. Names keep their ids; only the scalars that are used are copied. */
+/* A copy in another module, which must be empty and may outlive that of `f`: as if the text of `f` had been
+ * parsed there, but messages still point to the source that `f` came from. A host program is copied together
+ * with its fusion. The scheduled view and reasons are not copied: they can be derived again. Names keep
+ * their ids; only the scalars that are used are copied. */
 ir_func *ir_func_copy_to(const ir_func *f, ir_module *to, arena *scratch);
 
 /* The scalar of a named extent, declared on first use. */
@@ -49,8 +49,7 @@ ir_tensor ir_build_extent_value(ir_func *f, ir_scalar x, loc at);
  * domains. name 0: the caller names the result later with ir_build_name(). */
 ir_tensor ir_build_op(ir_func *f, ir_opcode code, const ir_tensor *operands, uint32_t n_operands,
                       const ir_attr *attrs, uint32_t name, loc at);
-/* Gives the operation that made `first` the further results that it can have, up to `n` of them, and
- * names them. */
+/* Adds further results to the operation that defines `first`, `n` of those that it can have, and names them. */
 bool ir_build_more(ir_func *f, ir_tensor first, const uint32_t *names, uint32_t n, loc at);
 /* The attributes with defaults in place of those left out, so readers need not look at the table. */
 const ir_attr *ir_attrs_complete(ir_func *f, const ir_op_info *info, const ir_attr *given);
@@ -81,10 +80,10 @@ void ir_require(ir_func *f, ir_constraint_kind kind, ir_scalar a, ir_scalar b, c
 /* Drops the scheduled view: removes derived objects, clears marks, meshes and memory. */
 void ir_func_unschedule(ir_func *f);
 
-/* To be called after operations were taken out of `order`: their results lose their names, and what they
- * asserted about extents is forgotten. */
+/* Call it after removing operations from `order`: their results lose their names, and what they asserted
+ * about extents is forgotten. */
 void ir_func_forget_unused(ir_func *f);
-/* The same if other operations compute the same results: what the dropped ones asserted still holds. */
+/* The same, but what the removed operations asserted still holds: others compute the same results. */
 void ir_func_forget_repeated(ir_func *f);
 
 #endif

@@ -14,7 +14,7 @@ typedef enum ir_comm_kind {
   IR_COMM_COUNT
 } ir_comm_kind;
 
-enum { IR_COMM_POSTED = IR_COMM_SEND_RECV }; /* the kinds of posts are those before it */
+enum { IR_COMM_POSTED = IR_COMM_SEND_RECV }; /* kinds below this one can be posted */
 
 typedef enum ir_comm_pieces { IR_PIECES_ONE, IR_PIECES_TEAM } ir_comm_pieces;
 typedef enum ir_comm_root { IR_ROOT_NO, IR_ROOT_SENDS, IR_ROOT_RECEIVES } ir_comm_root;
@@ -42,17 +42,17 @@ bool ir_comm_has_root(ir_comm_kind kind);
 /* Between two members, and matched by pair: send, recv, permute, send_recv. */
 bool ir_comm_is_message(ir_comm_kind kind);
 
-/* Bytes that member `me` of a team of n sends, if a piece has `piece_bytes`. `me`, `root`: positions in the
+/* Bytes that member `me` of a team of n sends, for pieces of `piece_bytes`. `me`, `root`: positions in the
  * team. */
 double ir_comm_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me, uint32_t root);
-/* Bytes that it receives. */
+/* Bytes that this member receives. */
 double ir_comm_bytes_in(ir_comm_kind kind, double piece_bytes, uint32_t n, uint32_t me,
                         uint32_t root);
 /* Bytes over the link of the member with the most to send or receive. */
 double ir_comm_link_bytes(ir_comm_kind kind, double piece_bytes, uint32_t n);
 
-/* Integers wrap; min and max give NaN if one element is NaN. On bool, sum and max are or, prod and
- * min are and. and, or, xor are for integers (bitwise) and bool. */
+/* Integers wrap; min and max give NaN if one element is NaN. For bool, sum and max mean `or`, prod and min
+ * mean `and`. The combinations and, or, xor are for integers (bitwise) and bool. */
 typedef enum ir_combine {
 #define COMBINE(id, text, bitwise) IR_COMBINE_##id,
 #include "ir/comms.def"

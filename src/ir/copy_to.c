@@ -1,6 +1,5 @@
-/* Copies into another module. The tables are copied as they are, with every list that their records
- * point to; then the scalars, whose ids are another module's, are looked up by one walk and
- * replaced by a second one. */
+/* Copies into another module. The tables are copied as they are, with every list that their records point
+ * to. Their scalars still have ids of the old module: one walk collects them, a second one replaces them. */
 #include "ir/build.h"
 #include "ir/host.h"
 #include "ir/scalar_internal.h"
@@ -22,7 +21,7 @@ static ir_axes own_axes(arena *memory, ir_axes a) {
   return a;
 }
 
-/* Most domains of a tensor are one list. */
+/* Most domains of a tensor share one list, and do so in the copy. */
 static ir_domains own_domains(arena *memory, ir_domains d) {
   ir_domains own = {.root = own_axes(memory, d.root), .dense = d.dense};
   own.logical = same_axes(d.logical, d.root) ? own.root : own_axes(memory, d.logical);
@@ -205,8 +204,7 @@ static void visit_all(copying *c, ir_func *f, scalar_visitor visit) {
 static void use(copying *c, ir_scalar *x) { c->ids[x->id] = 1; }
 static void replace(copying *c, ir_scalar *x) { x->id = c->ids[x->id]; }
 
-/* Declared extents count as used, and what is known of symbols. Entries of maps have the order of
- * their making. */
+/* Declared extents, and what was learned of symbols, count as used. Maps keep the order of insertion. */
 static void use_maps(copying *c, const ir_func *f) {
   for (uint32_t i = 1; i < f->names.len; i++) {
     ir_name_entry e = ir_func_lookup(f, (uint32_t)f->names.keys[i]);
@@ -215,8 +213,8 @@ static void use_maps(copying *c, const ir_func *f) {
   for (uint32_t i = 1; i < f->learned.len; i++) c->ids[f->learned.values[i]] = 1;
 }
 
-/* Operands have smaller ids than what is made of them. Symbols keep their order, and with it all
- * normal forms. */
+/* Operands have smaller ids than the scalars made of them. Symbols keep their order, so normal forms stay
+ * the same. */
 static void make_scalars(copying *c) {
   const ir_scalars *from = &c->from->scalars;
   ir_scalars *to = &c->to->scalars;
@@ -272,7 +270,7 @@ static void copy_maps(copying *c, const ir_func *f, ir_func *copy, arena *scratc
 
 /* ---- functions and modules ---- */
 
-/* They speak of tables that are not copied. */
+/* Reasons refer to tables that are not copied. */
 static void forget_reasons(ir_func *f) {
   f->spread = NULL;
   f->n_spread = 0;
@@ -286,7 +284,7 @@ static void forget_reasons(ir_func *f) {
   for (uint32_t i = 0; i < f->statements.len; i++) f->statements.data[i].why = 0;
 }
 
-/* With the scalars of the module that it comes from. */
+/* The scalars still have the ids of the old module. */
 static ir_func *copy_tables(copying *c, const ir_func *f, ir_func *fusion) {
   arena *memory = &c->to->memory;
   ir_func *copy = ARENA_NEW(memory, ir_func);

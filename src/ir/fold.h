@@ -20,19 +20,19 @@ typedef struct ir_fold_info {
   ir_opcode reduction, merge;
   ir_combine combine, truth;
   const char *nvfuser;
-  const char *noun; /* NULL: of no elements it is what it starts from, and it may round */
+  const char *noun; /* what an empty reduction lacks ("maximum"); NULL: it gives `start` */
 } ir_fold_info;
 const ir_fold_info *ir_fold_info_of(ir_fold fold);
 
-/* What changes nothing, as an element of dtype t. */
+/* The neutral element, in dtype t. */
 ir_number ir_fold_start(ir_fold fold, ir_dtype t);
 /* How a communication folds partial results of dtype t. */
 ir_combine ir_fold_combine(ir_fold fold, ir_dtype t);
-/* How partial results of an operation are folded: of parts of its reduced dimensions. NONE: an operation
- * that is not computed in such parts. */
+/* How results for parts of the reduced dimensions are combined. NONE: the operation is not computed in
+ * parts. */
 ir_fold ir_op_fold(ir_opcode code);
-/* Does it pick one of the elements, as a maximum does? Then nothing rounds, and of none there is no
- * result. */
+/* Does it pick one of the elements, as a maximum does? Then nothing is rounded, and an empty reduction has
+ * no result. */
 bool ir_op_picks(ir_opcode code);
 
 #endif

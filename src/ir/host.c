@@ -87,7 +87,7 @@ bool ir_host_is_piece(const ir_func *h, ir_tensor t, uint32_t dim) {
   return false;
 }
 
-/* The buffer or parameter that a slice or a view of it looks at. */
+/* The buffer or parameter whose memory `t` is or looks at. */
 static ir_tensor root_of(const ir_func *h, ir_tensor t) {
   for (uint32_t i = h->host->instrs.len; i-- > 1;) {
     const ir_instr_data *d = &h->host->instrs.data[i];
@@ -98,8 +98,8 @@ static ir_tensor root_of(const ir_func *h, ir_tensor t) {
   return t;
 }
 
-/* As in a fusion, random numbers go by the name of what is written; of a slice, by that of its buffer.
- * The key is not `given`: it is not printed, and the name says it again when the text is read. */
+/* As in a fusion, random numbers depend on the name of the result; for a slice, on that of its buffer. The
+ * key is not `given`, so it is not printed; reading the text derives it from the name again. */
 static void key_by_name(const ir_func *h, const ir_op_data *op) {
   if (op->code != IR_OP_UNIFORM) return;
   ir_attr *key = (ir_attr *)ir_op_attr(op, "key"); /* of the operation's own copy */
@@ -164,8 +164,8 @@ ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n)
   return ir_partition_length(s, p, n, ir_host_cut_index(h, mesh, cut), count);
 }
 
-/* Pieces of a given length must be as many as there are devices, and given chunks must add up, which
- * only the bound extents tell. */
+/* There must be as many pieces of a given length as devices, and given chunks must add up. Only the bound
+ * extents show that. */
 static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n) {
   ir_scalars *s = &h->module->scalars;
   if (cut->partition.period.id) n = cut->partition.period;
@@ -174,7 +174,7 @@ static void require_pieces(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scala
     for (uint32_t i = 0; i < cut->partition.n_chunks; i++) {
       total = ir_scalar_add(s, total, ir_scalar_const(s, cut->partition.chunks[i]));
     }
-    bool periodic = cut->partition.period.id != 0; /* chunks of a piece may be more than it has */
+    bool periodic = cut->partition.period.id != 0; /* chunks of a piece may be longer than it is */
     ir_require(h, periodic ? IR_REQUIRE_LE : IR_REQUIRE_EQ, periodic ? n : total,
                periodic ? total : n, "the chunks of a dimension that is cut over devices", h->at);
   }
@@ -235,7 +235,7 @@ static ir_scalar over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n,
   return ir_scalar_add(s, full, tail);
 }
 
-/* Equal pieces get shorter from the first on; of given chunks any may be the longest. */
+/* Of equal pieces the first is the longest; of given chunks any may be. */
 static ir_scalar longest_over_periods(ir_scalars *s, const ir_partition *p, ir_scalar n) {
   ir_partition within = ir_partition_of_period(p);
   ir_scalar longest = ir_partition_longest(s, &within, p->period);
@@ -272,8 +272,8 @@ static ir_scalar chunk_length(ir_scalars *s, const ir_partition *p, ir_scalar in
   return ir_scalar_chunk(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
-/* No piece that an index below the count reaches begins past the end. Pieces of a given length always
- * begin before it; of equal parts the last ones need not, unless there are one or two. */
+/* Does every piece below the count begin within the n positions? Pieces of a given length do. Of equal parts
+ * the last ones may not, unless there are one or two. */
 static bool begins_inside(ir_scalars *s, const ir_partition *p, ir_scalar piece, ir_scalar count,
                           ir_scalar n) {
   if (p->kind == IR_CHUNK || ir_scalar_le(s, count, ir_scalar_const(s, 2)) == IR_TRUE) return true;
@@ -288,7 +288,7 @@ ir_scalar ir_partition_begin(ir_scalars *s, const ir_partition *p, ir_scalar n, 
   return ir_scalar_chunk_start(s, index, ir_scalar_list(s, p->chunks, p->n_chunks));
 }
 
-/* Chunks are as long as what they cut, or end where it does. */
+/* A chunk has its given length, or ends where the dimension ends. */
 static ir_scalar length_of_chunk(ir_scalars *s, const ir_partition *p, ir_scalar n,
                                  ir_scalar index) {
   ir_scalar length = chunk_length(s, p, index), total = ir_scalar_const(s, 0);

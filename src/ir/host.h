@@ -44,11 +44,11 @@
  *       c = allgather(x$1 -> y$1, team=d.x)
  *       wait(c)
  *
- * A communication is posted on the current stream when the stream gets there, and runs beside it;
- * wait() makes the then current stream wait for it. A team is a line of devices through the running
- * one along a mesh axis; roots and peers are positions in the team; a device outside of the mesh skips
- * the communication. Where a tensor is not on the running device, it has no part in that role: the
- * receiver of a gather need not send. Absence from other steps is written with `if`.
+ * A communication is posted on the current stream when the stream gets there, and runs concurrently with it;
+ * wait() makes the stream that is current then wait for it. A team is a line of devices through the running
+ * one along a mesh axis; roots and peers are positions in the team; a device outside of the mesh skips the
+ * communication. Where a tensor is not on the running device, it has no part in that role: the receiver of a
+ * gather need not send. Absence from other steps is written with `if`.
  *
  * Kernels: a launch may compute several operations.
  *
@@ -78,7 +78,7 @@ typedef enum ir_instr_kind {
   IR_IF,             /* if a == b { body } else { otherwise } */
   IR_SELECT,         /* tensor = select(from, dim=, index=): a slice without that dimension */
   IR_SHARD,       /* tensor = shard(from, dim=, index=, parts= | chunk= | chunks=[...]): keeps it */
-  IR_VIEW,        /* tensor : type = op(...): another look at the operand's memory, no copy */
+  IR_VIEW,        /* tensor : type = op(...): a view of the operand's memory, no copy */
   IR_COMPUTE,     /* tensor <- op(...) [at [offsets]]: runs an operation into `tensor` */
   IR_LAUNCH,      /* tensor <- kernel(operands) { body }: several operations as one launch */
   IR_COMMUNICATE, /* name = allgather(from -> tensor, team=d.x): see ir_comm_kind */
@@ -102,8 +102,8 @@ typedef struct ir_partition {
   ir_scalar size;        /* PARTS, CHUNK */
   const int64_t *chunks; /* CHUNKS */
   uint32_t n_chunks;
-  bool ends_early; /* CHUNKS: what is cut is itself a piece, which may be shorter than they are */
-  /* Cuts over devices only. If given, the dimension consists of periods of so many positions, the last
+  bool ends_early; /* CHUNKS: the dimension is itself a piece, and may be shorter than the chunks */
+  /* Cuts over devices only. If given, the dimension consists of periods of this many positions, the last
    * perhaps shorter. Each period is cut like a dimension of its length; piece i is piece i of every period,
    * stored contiguously. */
   ir_scalar period;
@@ -140,8 +140,8 @@ typedef struct ir_instr_data {
    * first. LAUNCH: no code; operands and destinations. */
   ir_op op;
   /* COMPUTE: where in the operation's whole result the destination begins, per dimension. NULL: the
-   * destination is the whole result of these operands. Further results have their window where the
-   * first one has its own: along the dimensions that they share with it (ir_map_result_dim()).
+   * destination is the whole result of these operands. Further results have the same window as the
+   * first one along the dimensions that they share with it (ir_map_result_dim()).
    * `sliced[k]` has bit d set when operand k was already cut along result dimension d, so that
    * positions along d count from the slice's start. */
   const ir_scalar *offsets;
@@ -159,13 +159,13 @@ typedef struct ir_instr_data {
   const ir_tensor *returns; /* LAUNCH: the local that each destination gets */
 
   ir_comm_kind comm;  /* COMMUNICATE: sends `from`, receives into `tensor`; one may be none */
-  ir_combine combine; /* of those that reduce */
-  ir_mesh team;       /* and along which of its axes */
+  ir_combine combine; /* COMMUNICATE that combines */
+  ir_mesh team;       /* COMMUNICATE: the team is a line along axis `team_axis` of this mesh */
   uint32_t team_axis;
   ir_scalar root;  /* a position in the team, where the kind has one */
   ir_scalar to;    /* PERMUTE, SEND: the receiver */
   ir_scalar peer;  /* PERMUTE, RECV: the sender */
-  double saved_ns; /* COMMUNICATE of several that travel as one: what that is predicted to save */
+  double saved_ns; /* COMMUNICATE of a bucket: predicted saving over sending its parts one by one */
   uint32_t name; /* COMMUNICATE, GROUP_END: its name, interned; 0 inside a group. WAIT: for what */
 } ir_instr_data;
 
@@ -219,11 +219,11 @@ struct ir_host {
   ir_func *fusion;   /* the fusion of the same name; NULL if there is none */
   ir_func *named_by; /* whose inputs the anonymous extents belong to; NULL: its own */
   ir_func *lowered;  /* what the instructions were made from, with its reasons; NULL: by hand */
-  ir_op source;      /* what ir_host_instr() stamps on instructions that do not say it */
+  ir_op source;      /* `source` and `why` of new instructions that do not give theirs */
   ir_rule why;
   VEC(ir_fallback) fallbacks;
   VEC(ir_unstreamed) unstreamed;
-  bool own_first;         /* a loop over pieces has the device's own before it */
+  bool own_first;         /* the device's own piece is computed before a loop over pieces */
   VEC(ir_origin) origins; /* by tensor id; empty for a program written by hand */
   VEC(ir_cut_axis) cut;
   map cut_of; /* axis id -> position in `cut` + 1 */
@@ -267,12 +267,12 @@ void ir_host_resize_slices(ir_func *h);
 /* The operands and destinations of a launch. */
 ir_op ir_host_launch_op(ir_func *h, const ir_tensor *operands, uint32_t n_operands,
                         const ir_tensor *results, uint32_t n_results, loc at);
-/* The dtype and sizes that the operation gives; false: it cannot be, which is reported. */
+/* The dtype and sizes of the operation's result; false: it is wrong, which is reported. */
 bool ir_host_infer(ir_func *h, const ir_op_data *op, ir_dtype *dtype, ir_scalar sizes[IR_MAX_RANK],
                    uint32_t *rank);
 /* Gives a local its type. */
 void ir_host_retype(ir_func *h, ir_tensor t, ir_dtype dtype, const ir_scalar *sizes, uint32_t rank);
-/* Do the two have the same dtype and sizes, to the letter? */
+/* Do the two have the same dtype and the same size expressions? */
 bool ir_host_same_type(const ir_func *h, ir_tensor a, ir_tensor b);
 /* Gives a random operation without a key the name of its result as key. The result must have its name. */
 void ir_host_key_by_name(const ir_func *h, ir_op op);
@@ -286,7 +286,7 @@ void ir_host_cut(ir_func *h, ir_axis a, ir_mesh mesh, const ir_cut *cuts, uint32
 ir_scalar ir_host_cut_index(ir_func *h, ir_mesh mesh, const ir_cut *cut);
 /* How long the running device's part of n positions is. */
 ir_scalar ir_host_part(ir_func *h, ir_mesh mesh, const ir_cut *cut, ir_scalar n);
-/* Notes that axis `a`, whose extent is that of a part already, is cut like another one. */
+/* Notes that axis `a`, whose extent is already that of a part, is cut like another one. */
 void ir_host_note_cut(ir_func *h, ir_axis a, const ir_cut_axis *like);
 /* NULL: the axis is not cut. */
 const ir_cut_axis *ir_host_cut_of(const ir_func *h, ir_axis a);

@@ -16,7 +16,7 @@ ir_op ir_host_launch_op(ir_func *h, const ir_tensor *operands, uint32_t n_operan
   return o;
 }
 
-/* Inference appends axes and constraints; they go again, only the sizes are wanted. */
+/* Inference appends axes and constraints. They are dropped again: only the sizes are wanted. */
 bool ir_host_infer(ir_func *h, const ir_op_data *op, ir_dtype *dtype, ir_scalar sizes[IR_MAX_RANK],
                    uint32_t *rank) {
   ir_counts before = {

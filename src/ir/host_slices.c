@@ -1,4 +1,4 @@
-/* Slices: their sizes, as their instructions tell them, and the buffers that they are parts of. */
+/* Slices: their sizes, as their instructions give them, and the buffers that they are parts of. */
 #include "ir/build.h"
 #include "ir/host.h"
 
@@ -35,7 +35,7 @@ typedef struct open_loops {
   arena *memory;
 } open_loops;
 
-/* How often the loop runs whose index the scalar is; none: it is no index. */
+/* How often the loop runs that has this index; none: the scalar is not a loop index. */
 static ir_scalar iterations_of(const open_loops *o, ir_scalar index) {
   for (uint32_t i = o->loops.len; i-- > 0;) {
     const ir_instr_data *loop = ir_instr_at(o->h, o->loops.data[i]);

@@ -9,7 +9,7 @@ typedef struct tensor_state {
   ir_tensor root; /* the parameter or buffer whose memory it is */
   uint32_t loops; /* open where it was defined */
   bool written;
-  uint8_t branches; /* of the if at hand that deallocate it: 1 and 2 */
+  uint8_t branches; /* of the current if that deallocate it: 1 and 2 */
   loc freed;        /* where */
 } tensor_state;
 
@@ -95,8 +95,8 @@ static bool is_open(const verifier *v, ir_scalar symbol) {
   return false;
 }
 
-/* Loop indexes are used inside their loops only. What has none is looked at once: parts of parts repeat
- * the same expressions many times over. True: there is none. */
+/* Checks that loop indexes are used inside their loops only. Returns true if x has none. Such scalars are
+ * remembered and not visited again, because parts of parts repeat them many times over. */
 static bool check_nodes(verifier *v, ir_scalar x, loc at) {
   const ir_scalars *s = &v->h->module->scalars;
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
@@ -258,7 +258,8 @@ static void check_communicate(verifier *v, const ir_instr_data *d) {
   if (d->name) claim(v, d->name, COMM, d->at);
 }
 
-/* Each destination once; of slices of one buffer the checker says whether they are apart. */
+/* No tensor may be the destination of two results. Whether slices of one buffer overlap is left to the
+ * checker. */
 static void write_result(verifier *v, const ir_op_data *op, uint32_t k, loc at) {
   ir_tensor t = ir_op_result(op, k);
   for (uint32_t i = 0; i < k; i++) {
@@ -291,7 +292,7 @@ static bool is_parameter(const ir_op_data *launch, ir_tensor t) {
   return false;
 }
 
-/* Is it a local of the present body? Locals of other bodies are not LIVE any more. */
+/* Is it a local of the current body? Locals of other bodies are not LIVE any more. */
 static bool is_local(const verifier *v, ir_tensor t) {
   const tensor_state *s = state_of(v, t);
   return s->now == LIVE && s->how == LOCAL;
@@ -391,7 +392,7 @@ static void check_for(verifier *v, const ir_instr_data *d) {
   release_comms(v, comms);
 }
 
-/* Freed in one branch only: not known after the if. */
+/* A tensor that only one branch frees may or may not exist after the if. */
 static void merge_branches(verifier *v, uint32_t first, uint32_t second) {
   for (uint32_t i = first; i < v->freed.len; i++) {
     state_of(v, v->freed.data[i].tensor)->branches |= i < second ? 1 : 2;
@@ -439,8 +440,8 @@ static void check_instr(verifier *v, const ir_instr_data *d) {
   impossible("an instruction without a kind");
 }
 
-/* The workers of a stream loop begin at the current_stream() before it; of one directly inside another,
- * together with that one's; of one directly after another, they go on. */
+/* The workers of a stream loop begin at the current_stream() before it. A stream loop directly inside
+ * another begins together with it; one directly after another continues with its workers. */
 static void check_streamed(verifier *v, const ir_instr_data *d, bool *begins, bool *went_on) {
   if (d->kind != IR_FOR || !d->streamed) {
     if (*went_on) *begins = false;
@@ -486,7 +487,7 @@ static bool same_kind(const ir_func *a, ir_tensor x, const ir_func *b, ir_tensor
          ir_tensor_dims(a, x, dims) == ir_tensor_dims(b, y, dims);
 }
 
-/* What runs is checked against the fusion of the same name, so both must take and give the same. */
+/* Results are checked against the fusion of the same name, so both must have the same inputs and outputs. */
 static void check_fusion(verifier *v) {
   const ir_func *h = v->h, *f = h->host->fusion;
   if (!f) return;

@@ -59,14 +59,14 @@ static bool is_local(const ir_scalars *s, ir_scalar x) {
   return ir_scalar_has(s, x, IR_SYMBOL_RANK);
 }
 
-/* How many times as much as it sends a device receives, and the other way round. */
+/* The factors for which elements sent * `sent` == elements received * `received`. */
 static void shares(const ir_instr_data *d, int64_t team, int64_t *sent, int64_t *received) {
   bool in = ir_comm_in_pieces(d->comm), out = ir_comm_out_pieces(d->comm);
   *sent = out && !in ? team : 1;
   *received = in && !out ? team : 1;
 }
 
-/* A root that is last in a gather or scatter without the tensor the pieces are of has no piece. */
+/* Does the root of a gather or scatter have no piece of its own, since it is not on the mesh of the pieces? */
 static bool is_apart(const ir_func *h, const ir_instr_data *d) {
   ir_tensor one = d->comm == IR_COMM_GATHER ? d->from : d->tensor;
   ir_mesh mesh = one.id ? ir_tensor_at(h, one)->mesh : (ir_mesh){0};
@@ -79,7 +79,7 @@ static bool is_apart(const ir_func *h, const ir_instr_data *d) {
   return inside && ir_mesh_find(ir_mesh_at(h, mesh), team->devices[root]) < 0;
 }
 
-/* Parts of different lengths are left to binding, and so is what depends on extents. */
+/* Left to binding: parts of different lengths, and what depends on extents. */
 static bool counts_fit(ir_func *h, const ir_instr_data *d) {
   ir_scalars *s = &h->module->scalars;
   int64_t team = team_size(h, d), sent, received, n;
@@ -141,8 +141,8 @@ bool ir_host_verify_cuts(ir_func *h, ir_tensor t) {
 }
 
 /* ---- groups and waits ---- */
-/* A communication or group as it is posted. It reaches a wait for its name if there is a way from it to
- * the wait on which nothing else gets the name; then it is waited for. */
+/* A communication or group as it is posted. It is waited for if it reaches a wait for its name: if there is
+ * a way to the wait on which nothing else gets that name. */
 typedef struct posted {
   uint32_t name;
   loc at;
@@ -234,7 +234,7 @@ static void walk_for(posts *p, const ir_instr_data *d) {
   }
 }
 
-/* After the if there is what reaches the end of either branch. */
+/* What reaches the end of either branch reaches the code after the if. */
 static void walk_if(posts *p, const ir_instr_data *d) {
   uint32_t n = p->reach.len;
   uint32_t *before = arena_copy(memory_of(p), p->reach.data, n * sizeof *before);
@@ -251,7 +251,7 @@ static void walk_if(posts *p, const ir_instr_data *d) {
   }
 }
 
-/* In a group there are sends and receives only, and they have no names: the group has. */
+/* A group holds sends and receives only. They have no names, the group has one. */
 static void check_member(posts *p, const ir_instr_data *d, bool grouped, loc group) {
   bool message = d->kind == IR_COMMUNICATE && (d->comm == IR_COMM_SEND || d->comm == IR_COMM_RECV);
   diags *errors = &p->h->module->errors;

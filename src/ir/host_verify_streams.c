@@ -4,8 +4,9 @@ typedef struct loop {
   ir_scalar variable, extent;
 } loop;
 
-/* A set of streams: the one the program was called on, or all workers `index` as the loops run. The
- * loops are those that have ended, the innermost first; an open loop's index is a value like others. */
+/* A set of streams: the one the program was called on, or the workers `index` for all iterations of the
+ * loops. Only loops that have ended are listed, the innermost first; the index of an open loop is a value
+ * like others. */
 typedef struct stream_set {
   bool main;
   ir_scalar index;
@@ -13,8 +14,8 @@ typedef struct stream_set {
   uint32_t n_loops;
 } stream_set;
 
-/* Work that a stream must still wait for. To wait for one owner is enough: the later ones are streams
- * that waited for the work themselves. */
+/* Work that a stream must still wait for. It is enough to wait for one owner: the owners after the first are
+ * streams that waited for the work themselves. */
 typedef struct work {
   VEC(stream_set) owners;
   uint32_t serial;
@@ -62,7 +63,7 @@ static bool depends(const joins *j, const stream_set *s, ir_scalar variable) {
   return false;
 }
 
-/* The set over all iterations of a loop that ends. */
+/* Extends the set to all iterations of a loop that has ended. */
 static void close_over(joins *j, stream_set *s, loop l) {
   if (!depends(j, s, l.variable)) return;
   loop *loops = ARENA_ARRAY(memory_of(j), s->n_loops + 1, loop);
@@ -81,7 +82,7 @@ static ir_scalar replace(joins *j, ir_scalar x, ir_scalar variable, ir_scalar va
   return ir_scalar_substitute(scalars_of(j), x, replace_one, &by);
 }
 
-/* Equal once the loops of b are called like those of a. */
+/* Are they equal once the loop indexes of b are called like those of a? */
 static bool same_set(joins *j, const stream_set *a, const stream_set *b) {
   if (a->main || b->main) return a->main && b->main;
   if (a->n_loops != b->n_loops) return false;
@@ -105,7 +106,7 @@ static bool free_of_loops(const joins *j, ir_scalar x, const stream_set *s) {
   return true;
 }
 
-/* Never falls when an index of the set's loops rises? */
+/* Does x never fall when an index of the set's loops rises? */
 static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
   const ir_scalar_node n = *ir_scalar_node_of(scalars_of(j), x);
   if (free_of_loops(j, x, s)) return n.kind != IR_SCALAR_CONST || n.value >= 0;
@@ -128,7 +129,8 @@ static bool rises(const joins *j, ir_scalar x, const stream_set *s) {
   return false;
 }
 
-/* The same of sums like n * i - i: by what x grows with each index. Loops that run at all have an extent. */
+/* The same for sums like n * i - i, by how much x grows with each index. A loop that runs has an extent of
+ * at least 1. */
 static bool grows(joins *j, ir_scalar x, const stream_set *s) {
   ir_scalars *all = scalars_of(j);
   ir_scalar zero = ir_scalar_const(all, 0), one = ir_scalar_const(all, 1);
@@ -160,8 +162,8 @@ static trips trips_of(joins *j, loop l) {
   return t;
 }
 
-/* By what x grows from start to end of a loop whose iterations add `by`: by * (ceildiv(count, step) - 1),
- * which is at most by / step * (count - 1). None if that is not a whole number. */
+/* By how much x grows from start to end of a loop whose iterations add `by`: by * (ceildiv(count, step) -
+ * 1), which is at most by / step * (count - 1). None if that is not a whole number. */
 static ir_scalar grown(joins *j, ir_scalar by, trips t) {
   ir_scalars *all = scalars_of(j);
   ir_scalar one = ir_scalar_const(all, 1), last = ir_scalar_sub(all, t.count, one);
@@ -172,11 +174,11 @@ static ir_scalar grown(joins *j, ir_scalar by, trips t) {
   return ir_scalar_mul(all, ir_scalar_const(all, n.value / s.value), last);
 }
 
-/* A bound in one of two forms, of which now one, now the other is what a range of waits says: of the last
- * iteration, 3 * ceildiv(n, 3) - 3, or of what the iterations count up to, n - 1. */
+/* An upper bound in one of two forms, because a range of waits may be written in either: from the last
+ * iteration, 3 * ceildiv(n, 3) - 3, or from what the iterations count up to, n - 1. */
 typedef enum bound { BY_ITERATION, BY_COUNT } bound;
 
-/* The largest x of all iterations, or more; x does not fall. */
+/* An upper bound of x over all iterations of the loop; x never falls. */
 static ir_scalar at_last(joins *j, ir_scalar x, loop l, bound form) {
   ir_scalars *all = scalars_of(j);
   ir_scalar one = ir_scalar_const(all, 1);
@@ -187,7 +189,7 @@ static ir_scalar at_last(joins *j, ir_scalar x, loop l, bound form) {
   return ir_scalar_add(all, replace(j, x, l.variable, ir_scalar_const(all, 0)), growth);
 }
 
-/* The first index past x, as the set's loops run, or a later one; none where that is not clear. */
+/* An index past all that x takes as the set's loops run; none where that is not clear. */
 static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s, bound form) {
   ir_scalars *all = scalars_of(j);
   const ir_scalar_node n = *ir_scalar_node_of(all, x);
@@ -200,7 +202,7 @@ static ir_scalar end_of(joins *j, ir_scalar x, const stream_set *s, bound form) 
   return ir_scalar_add(all, x, ir_scalar_const(all, 1));
 }
 
-/* The least index of x; 0 if that is not clear. */
+/* The least index that x takes; 0 where that is not clear. */
 static ir_scalar begin_of(joins *j, ir_scalar x, const stream_set *s) {
   ir_scalar zero = ir_scalar_const(scalars_of(j), 0);
   if (!rises(j, x, s) && !grows(j, x, s)) return zero;
@@ -208,7 +210,7 @@ static ir_scalar begin_of(joins *j, ir_scalar x, const stream_set *s) {
   return x;
 }
 
-/* Does the set have all of begin … end - 1? So it is for `i + begin` and `(i + begin) % m` over one loop. */
+/* Does the set consist of all of begin … end - 1? `i + begin` and `(i + begin) % m` over one loop do. */
 static bool is_range(joins *j, const stream_set *s, ir_scalar *begin, ir_scalar *end) {
   if (s->n_loops != 1) return false;
   ir_scalars *all = scalars_of(j);
@@ -269,7 +271,8 @@ static bool owned_by(joins *j, const work *w, const stream_set *on) {
   return false;
 }
 
-/* The work older than `serial` that `who` now has waited for is done, if who is the main stream. */
+/* Work older than `serial` for which `who` has now waited: it is done if `who` is the main stream; otherwise
+ * `who` becomes an owner. */
 static void settle(joins *j, const wait *w, uint32_t serial) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < j->pending.len; i++) {
@@ -317,7 +320,7 @@ static first_use first_use_in(const ir_func *h, const ir_block *block) {
   return NOTHING;
 }
 
-/* All that happened in the loop happens in each of its iterations. */
+/* What happened in the loop happens in each of its iterations. */
 static void end_loop(joins *j, loop l, uint32_t serial, uint32_t waits) {
   for (uint32_t i = 0; i < j->pending.len; i++) {
     work *p = &j->pending.data[i];
@@ -348,7 +351,7 @@ static void walk_for(joins *j, const ir_instr_data *d) {
   end_loop(j, l, serial, waits);
 }
 
-/* After an if, a worker may be current if it is after one of the branches. */
+/* After an if, the current stream is the main one only if it is so after both branches. */
 static void walk_if(joins *j, const ir_instr_data *d) {
   stream_set before = j->current;
   walk(j, &d->body);

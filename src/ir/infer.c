@@ -145,7 +145,7 @@ static bool is_plain(infer *c, ir_scalar x) {
   return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;
 }
 
-/* Of two equal sizes, the one that is a number or a name. */
+/* The one of two equal sizes that is a number or a name. */
 static ir_scalar plainer(infer *c, ir_scalar a, ir_scalar b) {
   return is_plain(c, b) && !is_plain(c, a) ? b : a;
 }
@@ -251,7 +251,7 @@ ir_dtype ir_infer_compute_dtype(const ir_func *f, const ir_op_data *op) {
   return rule == IR_RESULT_FLOAT && !ir_dtype_is_float(t) ? IR_F32 : t;
 }
 
-/* A number must be one that the dtype it takes can hold. */
+/* A number must be representable in the dtype that it takes. */
 static bool numbers_fit(infer *c, ir_dtype t) {
   for (uint32_t i = 0; i < c->op->n_operands; i++) {
     const ir_tensor_data *d = ir_tensor_at(c->f, c->op->operands[i]);

@@ -143,7 +143,7 @@ bool infer_scatter(infer *c) {
   return infer_done(c, operand_dtype(c, 0), &out, &out);
 }
 
-/* The position is known when the program runs: whether src has room there is seen then. */
+/* The position is known at run time, and whether src fits there is checked then. */
 static bool is_position(infer *c, uint32_t i) {
   dims at = infer_dims(c, i);
   if (!infer_is_index(c, i)) return false;
@@ -196,7 +196,7 @@ bool infer_one_hot(infer *c) {
   return infer_done(c, (ir_dtype)ir_op_attr(c->op, "dtype")->i, &out, &out);
 }
 
-/* lengths[*, g] -> [*, n]. Whether the lengths leave room in n is seen when the program runs. */
+/* lengths[*, g] -> [*, n]. Whether the lengths fit in n is checked at run time. */
 bool infer_group_index(infer *c) {
   dims lengths = infer_dims(c, 0), out = {.len = 0};
   ir_scalar n = ir_op_attr(c->op, "n")->scalar;

@@ -37,10 +37,10 @@ bool infer_push(infer *c, dims *d, ir_axis a);
 /* A fresh axis of that size: a broadcast axis when it is the constant 1. */
 ir_axis infer_new_dim(infer *c, ir_scalar size);
 ir_axis infer_copy_dim(infer *c, ir_axis a);
-/* The same, but of a stretched axis one whose positions are not all the same: for results that differ along what
- * their operand only repeats. */
+/* The same, but of a stretched axis an ordinary one: for results that differ along an axis along which the
+ * operand only repeats. */
 ir_axis infer_unlike_dim(infer *c, ir_axis a);
-/* The dimension as `a` has it, or, where that is the same at all positions and `b` is not, as `b` does. */
+/* Axis `a`, or `b` if `a` is stretched, so that all its positions are equal, and `b` is an ordinary one. */
 ir_axis infer_varying(const infer *c, ir_axis a, ir_axis b);
 /* Asserts that two sizes are equal: an error if they cannot be, a constraint if it is unknown. */
 bool infer_same_size(infer *c, ir_scalar a, ir_scalar b, const char *what);

@@ -54,7 +54,7 @@ static bool linear_bias(infer *c, const dims *weight) {
   return true;
 }
 
-/* If rows of the weight are equal (a broadcast axis), the results differ all the same if there is a bias. */
+/* With a bias the results differ even along a broadcast axis of the weight. */
 static ir_axis weight_dim(infer *c, ir_axis a) {
   return c->op->operands[2].id ? infer_unlike_dim(c, a) : infer_copy_dim(c, a);
 }
@@ -124,7 +124,7 @@ bool infer_grouped_outer(infer *c) {
 }
 
 /* ---- attention ---- */
-/* Heads of q and of k and v, which may be fewer: each of them then serves as many consecutive heads of q. */
+/* The heads of q, and those of k and v, which may be fewer: each then serves as many consecutive heads of q. */
 static bool divide_heads(infer *c, ir_axis q, ir_axis kv) {
   ir_scalar hq = infer_size(c, q), hk = infer_size(c, kv);
   ir_proof divides = ir_func_divides(c->f, hk, hq);
@@ -133,7 +133,7 @@ static bool divide_heads(infer *c, ir_axis q, ir_axis kv) {
                        ir_scalar_text(c->f, hq), ir_scalar_text(c->f, hk));
   }
   const char *what = "heads of k and v, which divide those of q";
-  ir_scalars *s = &c->f->module->scalars; /* no heads at all divide themselves */
+  ir_scalars *s = &c->f->module->scalars; /* 0 heads are a multiple of 0 heads */
   ir_scalar least = ir_scalar_max(s, hk, ir_scalar_const(s, 1));
   if (divides == IR_UNKNOWN) ir_require(c->f, IR_REQUIRE_DIVIDES, least, hq, what, c->op->at);
   return true;
@@ -176,7 +176,7 @@ static bool features_fit(infer *c, const dims *q, const dims *k, const dims *v) 
 bool infer_sdpa(infer *c) {
   dims q = infer_dims(c, 0), k = infer_dims(c, 1), v = infer_dims(c, 2), out;
   if (!features_fit(c, &q, &k, &v) || !meet_batches(c, &q, &k, &v, &out)) return false;
-  bool causal = ir_op_attr(c->op, "causal")->i != 0; /* the same query sees more keys further on */
+  bool causal = ir_op_attr(c->op, "causal")->i != 0; /* later positions see more keys */
   ir_axis l = q.data[q.len - 2];
   if (!infer_push(c, &out, causal ? infer_unlike_dim(c, l) : infer_copy_dim(c, l))) return false;
   if (!infer_push(c, &out, infer_copy_dim(c, v.data[v.len - 1]))) return false;
@@ -197,8 +197,8 @@ static bool same_axes(infer *c, uint32_t k, const dims *like, uint32_t n, const 
   return true;
 }
 
-/* What the backward pass takes has the shapes that the forward pass gave, without broadcasting: a
- * gradient would have to be added up along what was repeated. */
+/* The operands of the backward pass have the shapes of the forward pass, without broadcasting: a gradient
+ * would have to be added up along what was repeated. */
 static bool gradients_fit(infer *c, const dims *q, const dims *k, const dims *v) {
   dims out = *q;
   uint32_t n = q->len, heads = n > 2 ? n - 3 : 0;
@@ -217,7 +217,8 @@ static bool gradients_fit(infer *c, const dims *q, const dims *k, const dims *v)
          same_axes(c, 5, &out, n, "extents of dout");
 }
 
-/* A gradient differs along what its operand only repeats. */
+/* Dimensions like those of an operand, but ordinary ones: a gradient differs along what its operand only
+ * repeats. */
 static dims fresh_dims(infer *c, const dims *like) {
   dims out = {.len = like->len};
   for (uint32_t i = 0; i < like->len; i++) {

@@ -19,7 +19,7 @@ typedef struct sizes {
   uint32_t len;
 } sizes;
 
-/* An extent that the shape takes for `by` times something. */
+/* An extent that the shape assumes to be a multiple of `by`. */
 typedef struct multiple {
   uint32_t symbol; /* of the extent */
   ir_scalar extent, by, value;
@@ -95,7 +95,7 @@ static bool find_multiple(infer *c, ir_scalar x, ir_scalar total, ir_scalar othe
          (n.b.id && find_multiple(c, n.b, total, other, m));
 }
 
-/* True: then the counts are equal. */
+/* Returns true if the counts are equal under a new constraint. */
 static bool require_multiple(infer *c, ir_scalar from, ir_scalar to, multiple *m) {
   if (ir_func_equal(c->f, from, to) != IR_UNKNOWN) return false;
   if (!find_multiple(c, ir_func_resolve(c->f, to), from, to, m)) return false;

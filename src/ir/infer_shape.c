@@ -116,8 +116,8 @@ static ir_scalar slice_bound(infer *c, ir_scalar bound, ir_scalar size) {
   return from_end ? ir_scalar_add(s, size, bound) : bound;
 }
 
-/* How many of `span` positions up to the end are taken. From one of the first `step` on it is as many as from the very
- * first, if there are as many of each. */
+/* How many of `span` positions from `low` on are taken. To the end of a size that the step divides, a start
+ * below the step takes as many as a start at 0, which is the simpler expression. */
 static ir_scalar slice_count(infer *c, ir_scalar size, ir_scalar low, ir_scalar span,
                              int64_t step) {
   ir_scalars *s = infer_scalars(c);

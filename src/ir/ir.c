@@ -227,7 +227,7 @@ static ir_scalar learned(const void *context, uint32_t symbol) {
   return (ir_scalar){map_get(&f->learned, symbol, 0)};
 }
 
-/* Chains of equalities are short; each round follows every symbol one step. */
+/* Follows every symbol one step per round. Chains of equalities are short. */
 ir_scalar ir_func_resolve(ir_func *f, ir_scalar x) {
   for (int round = 0; round < 64; round++) {
     ir_scalar next = ir_scalar_substitute(&f->module->scalars, x, learned, f);
@@ -266,7 +266,7 @@ void ir_func_learn(ir_func *f, ir_scalar a, ir_scalar b) {
   if (!learn_symbol(f, second, first)) (void)learn_symbol(f, first, second);
 }
 
-/* x is d times something that has no name. */
+/* Describes x as d times an anonymous symbol. */
 void ir_func_learn_multiple(ir_func *f, ir_scalar d, ir_scalar x) {
   ir_scalars *s = &f->module->scalars;
   d = ir_func_resolve(f, d);

@@ -1,6 +1,6 @@
 /* The IR: modules, functions, tensors, operations, schedule statements.
  *
- * A module owns everything in one arena. A function (today: a fusion) holds dense tables of axes,
+ * A module owns everything in one arena. A function (a fusion or a host program) holds dense tables of axes,
  * transforms, meshes, tensors and operations, addressed by handles; slot 0 of each table is unused.
  *
  * A fusion has two views:
@@ -59,7 +59,7 @@ typedef struct ir_tensor_data {
   bool placed;       /* by the user's `on` */
   uint32_t mesh_why; /* why it is on that mesh */
   ir_memory memory;
-  bool shrinks; /* along a stream axis that is a dimension, its buffer may have one slice only */
+  bool shrinks; /* along a streamed dimension its buffer may have one slice only */
 } ir_tensor_data;
 
 typedef struct ir_op_data {
@@ -173,7 +173,7 @@ typedef struct ir_func {
   VEC(ir_stmt) statements;
   VEC(ir_why) whys; /* from 1; of the scheduled view */
   VEC(ir_removed) removed;
-  const ir_stmt *spread; /* those that propagation added */
+  const ir_stmt *spread; /* the statements that propagation added */
   uint32_t n_spread;
   /* How propagation settles conflicts (shard/choose.c); NULL: not decided. */
   const struct shard_choice *choice;
@@ -199,7 +199,7 @@ struct ir_module {
   /* By symbol: the value that it will probably have; IR_UNBOUND where nothing is known. Only choices among
    * programs that are right for all values may depend on it. */
   VEC(int64_t) expected;
-  /* The choices made, the last one first: variants of a program ask again. */
+  /* Choices that were made, newest first: other variants of a program look them up. */
   const struct shard_choice *choices;
 };
 
@@ -256,7 +256,7 @@ static inline const char *ir_tensor_name(const ir_func *f, ir_tensor t) {
 bool ir_func_returns(const ir_func *f, ir_tensor t);
 /* The attribute called `name`; it must be in the op's table row. */
 const ir_attr *ir_op_attr(const ir_op_data *o, const char *name);
-/* Is the value left out, or the one that it has then? Both are the same operation, and printed alike. */
+/* Is the attribute left out, or given its default? Both mean the same operation, and print alike. */
 bool ir_attr_is_default(const ir_param *p, const ir_attr *a);
 /* The operand of the tensor param called `name`; none when left out. */
 ir_tensor ir_op_operand(const ir_op_data *o, const char *name);

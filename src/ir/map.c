@@ -38,14 +38,14 @@ uint32_t ir_map_pairs_defined(const ir_func *f, const ir_op_data *op, uint32_t o
   return pairs_of(f, op, operand, false, pairs);
 }
 
-/* Are the sizes equal for all extents, also by what the program asserts? (The function is not const only because
- * new scalars may be interned.) */
+/* Are the sizes equal for all extents, given what the program asserts? (The function is not const only
+ * because new scalars may be interned.) */
 static bool are_equal(const ir_func *f, ir_axis a, ir_axis b) {
   return ir_func_equal((ir_func *)f, ir_axis_size(f, a), ir_axis_size(f, b)) == IR_TRUE;
 }
 
-/* Those that correspond have the same place. Results have the same rank, but for the lse of attention,
- * which has all axes of its rows. */
+/* Corresponding dimensions have the same position. All results have the same rank, except that the lse of
+ * attention has only the axes of its rows. */
 bool ir_map_result_dim(const ir_func *f, const ir_op_data *op, uint32_t k, uint32_t dim) {
   ir_axis first[IR_MAX_RANK], own[IR_MAX_RANK];
   uint32_t n = ir_tensor_dims(f, op->result, first);

@@ -1,6 +1,6 @@
 /* Whether strided arrays share memory. Both questions ask whether an equation
  *   c[0] u[0] + c[1] u[1] + … = target,   0 <= u[k] <= most[k],   c[k] > 0
- * has a solution in integers. It is searched for, the largest coefficient first. */
+ * has a solution in integers. The search tries the largest coefficient first. */
 #include "ir/array.h"
 
 enum { MOST_TERMS = 2 * IR_MAX_RANK + 2, MOST_STEPS = 20000 };
@@ -8,7 +8,7 @@ enum { MOST_TERMS = 2 * IR_MAX_RANK + 2, MOST_STEPS = 20000 };
 typedef struct equation {
   uint32_t n;
   int64_t c[MOST_TERMS], most[MOST_TERMS];
-  int64_t rest[MOST_TERMS + 1]; /* the most that the terms from k on come to */
+  int64_t rest[MOST_TERMS + 1]; /* the greatest sum of the terms from k on */
   int64_t gcd[MOST_TERMS + 1];  /* of their coefficients */
   uint32_t steps;
 } equation;
@@ -37,7 +37,7 @@ static bool search(equation *e, uint32_t k, int64_t target) {
   return false;
 }
 
-/* Sums that overflow are too large to be enumerated anyway: it may have one. */
+/* Says yes if a sum overflows: the search would be too long anyway. */
 static bool has_solution(equation *e, int64_t target) {
   if (target < 0) return false;
   e->rest[e->n] = 0;
@@ -70,7 +70,7 @@ bool ir_array_span(const ir_array *a, int64_t *first, int64_t *end) {
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-/* Dense arrays, and those that are one with gaps: no stride reaches into the next larger one. */
+/* Is it dense, perhaps with gaps: does no stride reach into the next larger one? */
 static bool is_nested(const ir_array *a) {
   bool used[IR_MAX_RANK] = {false};
   int64_t reach = 1;
@@ -87,8 +87,8 @@ static bool is_nested(const ir_array *a) {
   return true;
 }
 
-/* Two positions whose indexes differ first, of all dimensions in some order, in dimension k: there by 1 to
- * its extent - 1, in later ones by any number. */
+/* Looks at two positions whose indexes are equal in the dimensions before k, differ by 1 to extent - 1 in
+ * dimension k, and by any number after it. */
 static bool shares_from(const ir_array *a, uint32_t k) {
   equation e = {0};
   int64_t target = -magnitude(a->strides[k]);
@@ -119,8 +119,8 @@ static void add_array(equation *e, const ir_array *a) {
     add_term(e, magnitude(a->strides[d]) * size, a->extents[d] - 1);
 }
 
-/* A byte of `a` is one of `b`: counted from the first of `a` up, and from the last of `b` down, both come to
- * the distance between those two. */
+/* Two arrays overlap if the offset of a byte from the first byte of `a`, plus its offset back from the last
+ * byte of `b`, can be the distance between those two bytes. */
 bool ir_arrays_overlap(const ir_array *a, const ir_array *b) {
   int64_t a_first, a_end, b_first, b_end;
   if (!ir_array_span(a, &a_first, &a_end) || !ir_array_span(b, &b_first, &b_end)) return true;

@@ -7,8 +7,8 @@ static bool stretches(const ir_func *f, ir_axis producer, ir_axis consumer) {
   return !both || (p->expanded.id == 0 && c->expanded.id != 0);
 }
 
-/* Axis `p` of the producer is axis `r` of the consumer. An exact pair of a broadcast axis and one
- * that is none becomes one that stretches. */
+/* Axis `p` of the producer corresponds to axis `r` of the consumer. An exact pair of a broadcast axis and an
+ * ordinary one becomes a BROADCAST pair. */
 static void add(pairing *m, uint32_t p, uint32_t r, ir_pair_kind kind) {
   ir_axis producer = m->p[p], consumer = m->r[r];
   if (kind == IR_PAIR_EXACT && stretches(m->f, producer, consumer)) kind = IR_PAIR_BROADCAST;
@@ -19,7 +19,8 @@ void pairs_in_order(pairing *m) {
   for (uint32_t i = 0; i < m->np; i++) add(m, i, i, IR_PAIR_EXACT);
 }
 
-/* The last of the producer's first `p_end` dimensions against the consumer's before `r_end`. */
+/* Pairs the producer's first `p_end` dimensions with the consumer's that end before `r_end`, aligned at the
+ * last. */
 static void align(pairing *m, uint32_t p_end, uint32_t r_end) {
   for (uint32_t i = 1; i <= p_end; i++) add(m, p_end - i, r_end - i, IR_PAIR_EXACT);
 }
@@ -66,7 +67,7 @@ void pairs_inserted(pairing *m) {
   }
 }
 
-/* All but one axis; `shift` when the consumer has no place for it. */
+/* Pairs all axes but one; `shift`: the consumer does not have that one. */
 static void all_but(pairing *m, uint32_t axis, bool shift) {
   for (uint32_t i = 0; i < m->np; i++) {
     if (i != axis) add(m, i, shift && i > axis ? i - 1 : i, IR_PAIR_EXACT);
@@ -77,7 +78,7 @@ static bool same_size(const pairing *m, uint32_t i) {
   return IR_SAME(ir_axis_size(m->f, m->p[i]), ir_axis_size(m->f, m->r[i]));
 }
 
-/* The same of axes that have the consumer's extent. */
+/* The same, but only axes that have the consumer's extent. */
 static void equal_but(pairing *m, uint32_t axis) {
   for (uint32_t i = 0; i < m->np; i++) {
     if (i != axis && same_size(m, i)) add(m, i, i, IR_PAIR_EXACT);
@@ -154,7 +155,7 @@ void pairs_along_dim(pairing *m) {
   for (uint32_t i = 0; i < m->np; i++) add(m, i, i, i == axis ? IR_PAIR_WHOLE : IR_PAIR_EXACT);
 }
 
-/* The heads of operand k, its axis p, against axis r of the result. */
+/* Pairs the heads of operand k, its axis p, with axis r of the result. */
 static void head_pair(pairing *m, uint32_t p, uint32_t r) {
   bool grouped = ir_axis_at(m->f, m->p[p])->kind != IR_AXIS_BROADCAST &&
                  ir_axis_at(m->f, m->r[r])->kind != IR_AXIS_BROADCAST &&
@@ -195,7 +196,7 @@ void pairs_scatter(pairing *m) {
   else equal_but(m, axis);
 }
 
-/* Each position of x is one of the result; src has a place along the others only. */
+/* Each position of x is one of the result; src corresponds along the other dimensions only. */
 void pairs_update(pairing *m) {
   if (m->operand == 0) pairs_in_order(m);
   if (m->operand == 1) all_but(m, dim_of(m, m->np), false);

@@ -21,7 +21,7 @@ static uint32_t size_with(uint32_t size, uint32_t more) {
   return size > UINT32_MAX - more ? UINT32_MAX : size + more;
 }
 
-/* What follows from the operands. */
+/* Fills in what follows from the operands. */
 static void measure(const ir_scalars *s, ir_scalar_node *n) {
   const ir_scalar operands[] = {n->a, n->b};
   n->size = 1;
@@ -51,7 +51,7 @@ ir_scalar ir_scalar_intern(ir_scalars *s, ir_scalar_kind kind, int64_t value, ir
   id = s->nodes.len;
   vec_push(s->memory, &s->nodes, node);
   table_add(&s->index, hash, id);
-  /* Asking for a sign asks for those below; known ones every few levels keep that shallow. */
+  /* Finding a sign recurses into operands. Finding it at every 32nd level bounds the recursion. */
   if (node.depth % 32 == 31) (void)ir_scalar_never_negative(s, (ir_scalar){id});
   return (ir_scalar){id};
 }
@@ -91,8 +91,8 @@ bool ir_scalar_is_const(const ir_scalars *s, ir_scalar x, int64_t *value) {
   return true;
 }
 
-/* Symbols by what they mean, then by declaration; devices by mesh and axis, as they are made when they are
- * first asked for. */
+/* Symbols are ordered by kind, then by declaration; coordinates by mesh and axis, since they are declared
+ * when they are first asked for. */
 static int compare_symbols(const ir_scalars *s, int64_t a, int64_t b) {
   static const int orders[] = {
       [IR_SYMBOL_EXTENT] = 0, [IR_SYMBOL_STREAMS] = 1, [IR_SYMBOL_RANK] = 2, [IR_SYMBOL_INDEX] = 3};
@@ -112,7 +112,7 @@ static int compare_lists(const ir_scalars *s, ir_scalar a, ir_scalar b) {
   return x->len < y->len ? -1 : 1;
 }
 
-/* Small ones first, then by depth and size: large ones that differ far below are told apart here. */
+/* Small scalars first, then by depth and size, so that large ones that differ far below are told apart here. */
 static int compare_sizes(const ir_scalar_node *x, const ir_scalar_node *y) {
   bool p = x->size > IR_SCALAR_SMALL, q = y->size > IR_SCALAR_SMALL;
   if (p != q) return q ? -1 : 1;
@@ -151,14 +151,14 @@ static ir_scalar opaque(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scal
 
 enum { MEMO = 512 };
 
-/* The entry for such a question, whether it holds the answer or that to another one. */
+/* The memo's entry for this question. It may hold the answer to another one. */
 static ir_scalar_made *memo_of(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b) {
   if (!s->memo) s->memo = ARENA_ARRAY(s->memory, MEMO, ir_scalar_made);
   return &s->memo[hash_mix((uint64_t)kind, ((uint64_t)a.id << 32) | b.id) % MEMO];
 }
 
-/* The answer to a question that was asked before, or what `make` says. Overflows are not kept: to find out
- * why tells the caller more. */
+/* The result from the memo, or what `make` gives. Overflows are not kept: making them again finds out why
+ * they overflow. */
 static ir_scalar remembered(ir_scalars *s, ir_scalar_kind kind, ir_scalar a, ir_scalar b,
                             ir_scalar make(ir_scalars *, ir_scalar, ir_scalar)) {
   const ir_scalar_made *m = memo_of(s, kind, a, b);
@@ -294,9 +294,9 @@ static bool split_const(ir_scalars *s, ir_scalar x, ir_scalar *rest, ir_scalar *
   return true;
 }
 
-/* The least or greatest of a constant and of such a one of a constant:
+/* The minimum or maximum of a constant and an expression that is such a minimum or maximum itself:
  *   max(c, max(d, x) + e)  =>  max(max(c, d + e), x + e)
- * where that is one constant; so repeated clamping does not nest. */
+ * where max(c, d + e) is one constant; so repeated clamping does not nest. */
 static bool clamp_again(ir_scalars *s, ir_scalar_kind kind, ir_scalar c, ir_scalar x,
                         ir_scalar *result) {
   ir_scalar inner = x, shift = ir_scalar_const(s, 0);

@@ -75,7 +75,7 @@ static uint8_t *reach(const ir_scalars *s, ir_scalar x) {
   return reached;
 }
 
-/* Operands have smaller ids than what they are operands of. */
+/* Operands have smaller ids than the nodes that use them. */
 static bool eval_large(const ir_scalars *s, ir_scalar x, const int64_t *symbols, uint32_t n,
                        int64_t *value) {
   const allocator *memory = s->memory->memory;

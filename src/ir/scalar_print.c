@@ -16,7 +16,7 @@ typedef enum level { IN_SUM, IN_PRODUCT, IN_DIVISION } level;
 
 static void print(const printer *p, ir_scalar x, level where);
 
-/* NULL: none. The one that is printed is written out where its name is declared. */
+/* The name that stands for x in the text, or NULL. Where a name is declared its scalar is written out. */
 static const char *name_of(const printer *p, ir_scalar x) {
   const ir_scalar_names *names = p->s->names;
   if (!names || names->collecting || !names->large.len || IR_SAME(x, names->declared)) return NULL;
@@ -144,7 +144,7 @@ static void print_node(const printer *p, const ir_scalar_node *n) {
   }
 }
 
-/* Of something large, the outer operations and what is small inside. */
+/* Of a large scalar, the outer operations and the small parts are printed. */
 static bool is_left_out(const printer *p, const ir_scalar_node *n) {
   return p->brief && p->nesting > 4 && n->size > 16;
 }

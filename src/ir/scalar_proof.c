@@ -27,7 +27,7 @@ static bool least_of_term(ir_scalars *s, const poly_term *t, int64_t *least) {
          !__builtin_mul_overflow(t->coef, greatest, least);
 }
 
-/* What a term is never less than: c * d * ceildiv(x, d) >= c * x, and max(x, y) >= y. */
+/* A lower bound of the term: c * d * ceildiv(x, d) >= c * x, and max(x, y) >= y. */
 static bool term_below(ir_scalars *s, const poly_term *t, ir_scalar *below) {
   for (uint32_t i = 0; i < t->degree; i++) {
     if (!ir_scalar_never_negative(s, t->atoms[i])) return false;
@@ -46,7 +46,8 @@ static bool term_below(ir_scalars *s, const poly_term *t, ir_scalar *below) {
   return false;
 }
 
-/* Is what x is never less than never negative? Not asked of what is large, where it could go on for long. */
+/* Is x never negative even with a term replaced by its lower bound? Not tried for large scalars, where it
+ * could take long. */
 static bool proves_below(ir_scalars *s, ir_scalar x, const poly *p) {
   if (ir_scalar_node_of(s, x)->size > IR_SCALAR_SMALL) return false;
   for (uint32_t i = 0; i < p->len; i++) {
@@ -101,7 +102,7 @@ bool ir_scalar_never_negative(ir_scalars *s, ir_scalar x) {
   return s->nodes.data[x.id].sign == SIGN_NEVER_NEGATIVE;
 }
 
-/* Are both of max(x, y) at most b? Not asked of what is large. */
+/* Are both operands of a maximum at most b? Not tried for large scalars. */
 static bool both_below(ir_scalars *s, ir_scalar a, ir_scalar b) {
   const ir_scalar_node n = *ir_scalar_node_of(s, a);
   if (n.kind != IR_SCALAR_MAX || n.size > IR_SCALAR_SMALL) return false;

@@ -39,7 +39,7 @@ static ir_scalar substitute_small(ir_scalars *s, ir_scalar x, ir_substitution wi
   return ir_scalar_with(s, x, a, substitute_small(s, n.b, with, context));
 }
 
-/* Operands have smaller ids than what they are operands of. Nodes that do not occur in x are left out. */
+/* Operands have smaller ids than the nodes that use them. Nodes that do not occur in x are left out. */
 static ir_scalar substitute_large(ir_scalars *s, ir_scalar x, ir_substitution with,
                                   const void *context) {
   s->made.len = 0;
