@@ -4,7 +4,7 @@
 
 #include "ir/host.h"
 
-/* Operations in one line of text, about. */
+/* About as many operations as fit on a line. */
 enum { LONGEST = 24 };
 
 typedef struct naming {
@@ -46,7 +46,8 @@ static uint32_t length_of(const naming *n, ir_scalar x) {
   return map_get(&n->names->by_id, x.id, 0) ? 1 : map_get(&n->length, x.id, 0);
 }
 
-/* Operands first. What depends on a loop index or on the device has no name: those are known inside only. */
+/* Visits operands first. A scalar that depends on a loop index or on the device gets no name: it has no
+ * value where names are declared. */
 static void visit(naming *n, ir_scalar x) {
   const ir_scalars *s = &n->f->module->scalars;
   if (x.id == 0 || map_get(&n->length, x.id, 0)) return;
@@ -100,7 +101,7 @@ void text_end_unnamed(const ir_func *f, ir_scalar_names *names) {
   f->module->scalars.names = names;
 }
 
-/* Everything lies with the module: if memory runs out on the way, nothing is left that points elsewhere. */
+/* Everything is in the memory of the module: if it runs out on the way, no pointer to other memory is left. */
 static void begin_names(ir_module *m) {
   ir_scalar_names *names = &m->scalars.naming;
   *names = (ir_scalar_names){.collecting = true, .memory = &m->memory};

@@ -1,4 +1,4 @@
-/* weir fmt: the same tokens, comments and lines, with blanks as they should be.
+/* weir fmt: keeps tokens, comments and lines, and sets the blanks between them.
  *
  * What is between two tokens of the text is read again: whether a line ends there, whether there is
  * a comment, how many blanks. Lines stay lines, and columns that were lined up (before a colon, an
@@ -19,7 +19,7 @@ typedef struct format {
   const char *text;
   strbuf *out;
   VEC(piece) pieces;         /* without newlines */
-  uint32_t braces, brackets; /* open ones before the piece at hand */
+  uint32_t braces, brackets; /* open ones before the current piece */
   bool list;                 /* the innermost brace is one of `of {0, 1}` */
   int64_t shift;             /* of the statement's first line: what its other lines move by */
 } format;
@@ -104,7 +104,7 @@ static bool wants_blank(const format *f, uint32_t i) {
   return true;
 }
 
-/* Columns stay lined up. */
+/* The number of blanks before piece i. Columns stay lined up. */
 static size_t blanks_wanted(const format *f, uint32_t i) {
   text_token_kind before = f->pieces.data[i - 1].kind, here = f->pieces.data[i].kind;
   bool column = here == TOKEN_COLON || (here == TOKEN_ASSIGN && f->brackets == 0) ||

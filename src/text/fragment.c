@@ -34,7 +34,7 @@ static void begin(fragment *g, ir_func *f, const char *text) {
   text_begin_statement(&g->p);
 }
 
-/* Places inside the piece mean nothing in the module's source: the message says the text instead. */
+/* Places inside the piece mean nothing in the module's source, so the message quotes the text instead. */
 static void quote(const fragment *g) {
   ir_module *m = g->p.m;
   for (uint32_t i = g->entries; i < m->errors.entries.len; i++) {
@@ -44,7 +44,7 @@ static void quote(const fragment *g) {
   }
 }
 
-/* All of the text must have been used. */
+/* Checks that all of the text was used. */
 static bool end(fragment *g, bool good) {
   text_skip_newlines(&g->p);
   if (good && !text_is(&g->p, TOKEN_END)) text_expected(&g->p, "the end");

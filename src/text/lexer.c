@@ -96,7 +96,7 @@ static void lex_integer(text_lexer *lx, text_token *t) {
   }
 }
 
-/* Parsing wants a final NUL, which the text need not have. */
+/* number_parse() needs a final NUL, which the text need not have. */
 static void lex_float(text_lexer *lx, text_token *t) {
   char small[64];
   size_t n = lx->pos - t->offset;
@@ -183,7 +183,7 @@ static bool starts_something(const text_lexer *lx) {
          match_mark(lx, &kind) > 0;
 }
 
-/* To the other quotation mark, if it is on this line: what is quoted is one mistake. */
+/* Skips to the closing quotation mark if it is on this line, so that a quoted text is one error. */
 static void skip_quoted(text_lexer *lx) {
   char quote = at(lx, 0);
   if (quote != '"' && quote != '\'') return;

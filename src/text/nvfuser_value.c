@@ -5,7 +5,7 @@ static void show(text_nvfuser *s, ir_tensor t) {
   if (t.id && ir_tensor_at(s->h, t)->kind != IR_TENSOR_CONST) s->tensors[t.id] = 1;
 }
 
-/* The notation knows no shorter last piece. */
+/* The notation has no shorter last piece, so the length of a whole one is shown. */
 static void note_piece(text_nvfuser *s, const ir_instr_data *d) {
   ir_scalars *all = &s->h->module->scalars;
   ir_axis a = text_nvfuser_dim(s, d->tensor, d->dim), from = text_nvfuser_dim(s, d->from, d->dim);
@@ -130,7 +130,7 @@ static ir_scalar is_past(ir_scalars *s, ir_scalar index, uint32_t k) {
   return ir_scalar_min(s, past, ir_scalar_const(s, 1));
 }
 
-/* The notation has no word for chunks: sums of what each of them adds. */
+/* The notation has no word for chunks, so they are written as a sum over all chunks. */
 static ir_scalar without_chunks(ir_scalars *s, ir_scalar x) {
   const ir_scalar_node n = *ir_scalar_node_of(s, x);
   if (n.a.id == 0) return x;

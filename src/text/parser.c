@@ -7,7 +7,7 @@ static bool continues_expression(text_token_kind kind) {
   return kind == TOKEN_DOT || kind == TOKEN_LPAREN || (kind >= TOKEN_PLUS && kind <= TOKEN_PERCENT);
 }
 
-/* After an @. */
+/* Parses what follows an @. */
 static void parse_cut(text_parser *p, const text_token *at) {
   text_cut cut = {.token = *at};
   if (!text_parse_mesh_axis(p, &cut.mesh_axis)) return;
@@ -85,14 +85,14 @@ ir_dtype text_parse_type(text_parser *p) {
   return dtype;
 }
 
-/* After a failed input its extents are as good as declared. */
+/* The extents of a failed input become poison, so that their uses are not reported. */
 static void poison_extents(text_parser *p) {
   for (uint32_t i = 0; i < p->extents.len; i++) {
     if (p->extents.data[i].name) text_poison(p, p->extents.data[i].name);
   }
 }
 
-/* A number, or a symbol that means one. */
+/* Is it a number or a symbol, and no larger expression? */
 static bool is_given(const text_parser *p, ir_scalar x) {
   ir_scalar_kind kind = ir_scalar_node_of(&p->m->scalars, x)->kind;
   return kind == IR_SCALAR_CONST || kind == IR_SCALAR_SYMBOL;

@@ -24,13 +24,13 @@ typedef struct text_cut {
   bool poison;
 } text_cut;
 
-/* One extent of a written type. A lone name is kept as a name: it declares an extent in an input and
- * refers to one in a stated type, and which of them it is shows only after the type. */
+/* One extent of a written type. A lone name is kept as a name: in an input it declares an extent, in a
+ * stated type it refers to one, and the parser knows which only after the type. */
 typedef struct text_extent {
   text_token token;
   uint32_t name;    /* a lone name; else 0 */
   ir_scalar scalar; /* none: `?`, a lone name, or poison */
-  bool anonymous;   /* `?`; its symbol is made here where its cuts may name it */
+  bool anonymous;   /* `?`; it has its symbol already if its cuts may name it */
   bool poison;
   uint32_t cuts, n_cuts; /* in p->cuts */
 } text_extent;
@@ -55,7 +55,7 @@ typedef struct text_parser {
   bool panic;       /* skip to the next statement */
   text_token start; /* the first token of the statement */
   bool declaring;   /* names skipped in recovery may be extents of a failed input: poison them */
-  bool tainted;     /* the statement uses a name that is not there */
+  bool tainted;     /* the statement uses an unknown name */
   map poisoned;     /* names whose declaration failed */
 
   /* The definition being built: its name, how many results inside it are named, and the newest
@@ -64,7 +64,7 @@ typedef struct text_parser {
   uint32_t nested;
   ir_tensor newest;
 
-  /* Stacks: nested calls push after the part of the outer ones. */
+  /* Stacks: nested calls push on top of what the outer ones have. */
   VEC(ir_tensor) operands;
   VEC(ir_attr) attrs;
 
@@ -111,12 +111,12 @@ loc text_span(const text_parser *p, const text_token *first);
 /* text_error(p, token, "fmt", …) */
 #define text_error(p, t, ...) diag_error(&(p)->m->errors, text_token_loc(t), __VA_ARGS__)
 
-/* Counts one level of nesting; panics past the limit. Every enter has its leave. */
+/* Counts one level of nesting; panics past the limit. Each call is paired with one of text_leave(). */
 bool text_enter(text_parser *p);
 void text_leave(text_parser *p);
 
-/* Begins a statement at the token in hand; ends it. The end must be that of the line or block; after a panic
- * all up to the next statement is skipped. */
+/* Begins a statement at the token in hand; ends it. A statement must end with its line or block; after a
+ * panic everything up to the next statement is skipped. */
 void text_begin_statement(text_parser *p);
 void text_end_statement(text_parser *p);
 /* May the statement end at the token in hand? */
@@ -145,14 +145,14 @@ const char *text_did_you_mean(text_parser *p, const suggestion *s);
 const char *text_signature(text_parser *p, const ir_op_info *info);
 
 /* ---- habits.c: words of other systems ---- */
-/* How a function, or a dtype, that others have is written here; NULL: they are not known. */
+/* How a function or dtype of other systems is written here; NULL: it is not known. */
 const char *text_habit_function(const text_parser *p, const text_token *t);
 const char *text_habit_dtype(const text_parser *p, const text_token *t);
 /* The argument of the operation that is meant by this word; NULL: none. */
 const char *text_habit_argument(const text_parser *p, const text_token *t, const ir_op_info *info);
 /* What to write for an argument that only this operation is expected to have; NULL: not known. */
 const char *text_habit_of(const text_parser *p, const text_token *t, ir_opcode code);
-/* `torch`, `np`, ...: what functions are written after elsewhere. */
+/* Is it `torch`, `np` or the like, which other systems write before functions? */
 bool text_habit_module(const text_parser *p, const text_token *t);
 /* Is it the name of an operation? */
 bool text_is_function(const text_parser *p, const text_token *t);
@@ -164,15 +164,15 @@ ir_scalar text_parse_scalar(text_parser *p);
 /* `extent` and a name: extent half = n / 2. Elsewhere the word is a name. */
 bool text_at_named_extent(const text_parser *p);
 void text_parse_named_extent(text_parser *p);
-/* The names are a matter of the text: the function does not keep them. */
+/* Removes the names of named extents. They belong to the text: the function does not keep them. */
 void text_forget_extents(text_parser *p);
 /* A name, an integer, a call or something in parentheses, with a minus or without. */
 ir_scalar text_parse_factor(text_parser *p);
-/* Does me( begin here? It then is parsed with the word in hand; none where it is refused. */
+/* Does me( begin here? Then text_parse_coordinate() parses it, with the word in hand; none: it was refused. */
 bool text_at_coordinate(const text_parser *p);
 ir_scalar text_parse_coordinate(text_parser *p);
-/* In a parameter of a host program: the symbol of the `?` just read; is the name just read that of a
- * parameter which is not declared yet, and which of its extents follows? */
+/* In a parameter of a host program: the symbol of the `?` just read. Is the name just read that of a
+ * parameter which is not declared yet? Then text_host_extent_ahead() reads which of its extents is meant. */
 ir_scalar text_host_own_extent(text_parser *p);
 bool text_host_is_ahead(text_parser *p, const text_token *t);
 ir_scalar text_host_extent_ahead(text_parser *p, const text_token *t);

@@ -136,14 +136,14 @@ static void fill_tensor(text_parser *p, call *c, uint32_t param) {
   }
 }
 
-/* Reports at `t` and passes over the argument. */
+/* Reports at `t` and skips the argument. */
 static void refuse_argument(text_parser *p, call *c, const text_token *t, const char *what) {
   if (!c->poison) text_error(p, t, "%s; it is %s", what, text_signature(p, c->info));
   c->poison = true;
   text_skip_argument(p);
 }
 
-/* A tensor for an integer: gather(x, 0, index) has the order of PyTorch. */
+/* Is a tensor given in the place of an integer? gather(x, 0, index) has the order of PyTorch. */
 static bool is_misplaced(text_parser *p, const ir_param *q) {
   bool integer = q->kind == IR_PARAM_INT || q->kind == IR_PARAM_INTS || q->kind == IR_PARAM_SCALAR;
   if (!integer || !text_is(p, TOKEN_NAME)) return false;
@@ -171,13 +171,13 @@ static void fill(text_parser *p, call *c, uint32_t param) {
   else c->poison = true;
 }
 
-/* max and min are of two tensors. */
+/* max and min take two tensors; amax and amin reduce one. */
 static const char *of_one_tensor(const call *c) {
   if (c->code == IR_OP_MAX) return " (did you mean amax?)";
   return c->code == IR_OP_MIN ? " (did you mean amin?)" : "";
 }
 
-/* What a keyword that the operation does not have means. */
+/* Advice on a keyword argument that the operation does not have. */
 static const char *advice_on_keyword(text_parser *p, const call *c, const text_token *t) {
   const char *here = text_habit_argument(p, t, c->info);
   const char *instead = text_habit_of(p, t, c->code);
@@ -208,7 +208,7 @@ static void parse_keyword(text_parser *p, call *c) {
   }
 }
 
-/* permute(x, 1, 0) and transpose(x, 0, 1) are written so elsewhere. */
+/* Advice on permute(x, 1, 0) and transpose(x, 0, 1), as other systems write them. */
 static const char *too_many(text_parser *p, const call *c) {
   const ir_param *last = &c->info->params[c->n_params - 1];
   const char *advice = "";
@@ -273,7 +273,7 @@ static text_value refuse_function(text_parser *p, const text_token *name) {
   text_error(p, name, "unknown function '%.*s'%s", text_shown(name), text_of(p, name),
              advice_on(p, name));
   diags *errors = p->lexer.errors;
-  p->lexer.errors = NULL; /* what is strange in it belongs to the function */
+  p->lexer.errors = NULL; /* its arguments are skipped: the function is the error */
   text_advance(p);
   text_skip_argument(p);
   while (text_accept(p, TOKEN_COMMA)) text_skip_argument(p);

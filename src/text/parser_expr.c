@@ -135,7 +135,7 @@ static text_value combine(text_parser *p, const infix *op, const text_value *a, 
   bool exact = op->binds != COMPARISON && op->token != TOKEN_SLASH;
   if (is_integer(a) && is_integer(b)) {
     if (exact) return fold_scalars(p, op, a, b, at);
-    /* Rounding down without a word would turn x * (1 / n) into 0. */
+    /* Rounding down silently would turn x * (1 / n) into 0. */
     diag_error(&p->m->errors, at,
                "one side must be a tensor; extent(n / 2) divides extents and "
                "rounds down");
@@ -158,7 +158,7 @@ static text_value parse_extent(text_parser *p) {
   return scalar_value(p, p->panic ? (ir_scalar){0} : x, text_span(p, &first));
 }
 
-/* torch.nn.functional.gelu(x): the function alone is written. The first word is consumed. */
+/* Reports torch.nn.functional.gelu(x): the function is written alone. The first word is consumed. */
 static text_value parse_of_module(text_parser *p, const text_token *module) {
   text_token name = *module;
   while (text_accept(p, TOKEN_DOT)) {

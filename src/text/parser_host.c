@@ -63,7 +63,7 @@ static void parse_statements(text_parser *p, ir_block *block) {
   }
 }
 
-/* A missing } is missed by every block around it, too: the first one tells. */
+/* The blocks around one without its } miss theirs, too: only the innermost is reported. */
 void text_host_close_block(text_parser *p, loc opened, const char *what) {
   if (text_accept(p, TOKEN_RBRACE)) return;
   if (!p->host->unclosed) {
@@ -98,7 +98,7 @@ typedef struct loop_range {
   ir_scalar start, step;
 } loop_range;
 
-/* The counter, from 0 by 1. The name means its expression in the range. */
+/* Declares the counter, which runs from 0 by 1. The name means what the range gives for it. */
 static ir_scalar declare_index(text_parser *p, const text_token *name, const loop_range *range) {
   if (text_host_is_taken(p, name)) return (ir_scalar){0};
   ir_scalars *s = &p->m->scalars;
@@ -305,8 +305,8 @@ static void resolve_outputs(text_parser *p, const token_list *outputs) {
   }
 }
 
-/* After a mistake in the head the body is read all the same, with the names of the head unknown but
- * not missed. */
+/* After an error in the head the body is still parsed. Names of the head are poison then, so that their uses
+ * are not reported. */
 static void recover_head(text_parser *p) {
   if (!p->panic) return;
   while (!text_is(p, TOKEN_LBRACE) && !text_is(p, TOKEN_NEWLINE) && !text_at_item(p)) {

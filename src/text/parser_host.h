@@ -62,12 +62,12 @@ typedef struct text_host {
 void text_host_declare(text_parser *p, uint32_t name, ir_name_entry entry);
 /* A stream may be named again in its block; false if the name is something else, which is reported. */
 bool text_host_declare_stream(text_parser *p, const text_token *name);
-/* Reports that the name is taken; it is then no definition. */
+/* Is the name taken? If so, that is reported. */
 bool text_host_is_taken(text_parser *p, const text_token *name);
 
 /* The names from number `names` on are not visible any more. */
 void text_host_leave_scope(text_parser *p, uint32_t names);
-/* The } of a block that was opened there. */
+/* Expects the } of a block that was opened at `opened`. */
 void text_host_close_block(text_parser *p, loc opened, const char *what);
 
 /* ---- parser_host_place.c: meshes of tensors, cuts of extents ---- */
@@ -77,7 +77,7 @@ bool text_host_parse_on(text_parser *p, ir_mesh *mesh);
 void text_host_read_ahead(text_parser *p);
 /* Can the cuts of the type just read be made? Reports those that cannot. */
 bool text_host_cuts_fit(text_parser *p, ir_mesh mesh);
-/* Puts a tensor of the type just read on the mesh and makes its cuts, now or with the others. */
+/* Puts a tensor of the type just read on the mesh. Its cuts are made `now`, or by text_host_place_later(). */
 void text_host_place(text_parser *p, ir_tensor t, ir_mesh mesh, bool now);
 void text_host_place_later(text_parser *p);
 /* Puts a slice along `dim` on the mesh of the whole, with the same cuts of its other dimensions. */

@@ -153,7 +153,7 @@ static bool chunks_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scala
   return false;
 }
 
-/* As many pieces as devices, where both are known. */
+/* Are there as many pieces as devices, where both are known? */
 static bool pieces_fit(text_parser *p, const text_cut *c, ir_mesh mesh, ir_scalar whole) {
   ir_scalars *s = &p->m->scalars;
   int64_t length, pieces, size = ir_mesh_size(ir_mesh_at(p->f, mesh), c->mesh_axis);
@@ -214,7 +214,7 @@ bool text_host_cuts_fit(text_parser *p, ir_mesh mesh) {
   bool good = axes_differ(p);
   for (uint32_t i = 0; i < p->extents.len; i++) {
     const text_extent *e = &p->extents.data[i];
-    for (uint32_t k = 0; k < e->n_cuts; k++) { /* the length is known to the first only */
+    for (uint32_t k = 0; k < e->n_cuts; k++) { /* only the first cut knows the length */
       const text_cut *c = &p->cuts.data[e->cuts + k];
       ir_scalar whole = k ? (ir_scalar){0} : e->scalar;
       if (c->partition.period.id) whole = c->partition.period;
@@ -259,7 +259,7 @@ void text_host_place_later(text_parser *p) {
   }
 }
 
-/* One position of a cut dimension is still one of many: it does not broadcast. */
+/* A slice of one position of a cut dimension does not broadcast: it is one of many positions. */
 void text_host_place_slice(text_parser *p, ir_tensor slice, ir_tensor from, uint32_t dim) {
   ir_axis dims[IR_MAX_RANK], kept[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(p->f, from, dims), n = ir_tensor_dims(p->f, slice, kept);

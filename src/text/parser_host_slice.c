@@ -86,8 +86,8 @@ static bool resolve_dim(text_parser *p, slice *s, const text_token *word, uint32
   return true;
 }
 
-/* Chunks are the whole dimension, or cover that of a slice; what types cannot show is checked when shapes
- * are bound. */
+/* The chunks must make up the whole dimension, or cover that of a slice. What the types do not show is
+ * checked when shapes are bound. */
 static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
   const ir_partition *part = &s->d.partition;
   int64_t total = 0;
@@ -104,7 +104,7 @@ static void require_chunks(text_parser *p, const slice *s, ir_scalar size) {
              what, s->d.at);
 }
 
-/* How often the loop runs whose index this is; none: it is no index. */
+/* How often the loop runs that has this index; none: the scalar is not a loop index. */
 static ir_scalar iterations_of(const text_parser *p, ir_scalar index) {
   for (uint32_t i = p->host->open.len; i-- > 0;) {
     const text_loop *loop = &p->host->open.data[i];

@@ -328,7 +328,7 @@ static bool at_kernel(const text_parser *p) {
   return text_is_word(p, "kernel") && text_lexer_peek(&p->lexer).kind == TOKEN_LPAREN;
 }
 
-/* A destination that is wrong is none of them: the body is read all the same. */
+/* The body is read even if a destination is wrong; that destination is none. */
 static void parse_kernel(text_parser *p, const text_token *name, ir_block *block) {
   text_host *host = p->host;
   uint32_t n = 1 + host->more.len;

@@ -4,7 +4,7 @@
 
 void text_poison(text_parser *p, uint32_t name) { map_put(&p->poisoned, name, 1); }
 
-/* `y$1` goes down with `y`. */
+/* `y$1` is poisoned if `y` is. */
 static bool is_poisoned(const text_parser *p, const text_token *t) {
   const char *text = text_of(p, t);
   for (size_t n = t->length; n > 0; n--) {

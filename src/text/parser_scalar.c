@@ -215,7 +215,7 @@ static ir_scalar parse_name(text_parser *p) {
   case IR_NAME_TENSOR: return text_parse_extent_of(p, &t, (ir_tensor){e.id});
   case IR_NAME_NONE: break;
   }
-  /* An unknown name may be followed by .k all the same. */
+  /* An unknown name may still be followed by .k. */
   if (text_accept(p, TOKEN_DOT)) text_advance(p);
   return NONE;
 }

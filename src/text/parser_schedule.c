@@ -145,7 +145,7 @@ static const struct method *find_method(text_parser *p) {
   return NULL;
 }
 
-/* After the dot. */
+/* Parses what follows the dot. */
 static void parse_method(text_parser *p, ir_stmt *s) {
   text_token name = p->token;
   const struct method *m = find_method(p);
@@ -183,7 +183,7 @@ static void parse_form(text_parser *p, ir_form *form) {
   else text_advance(p);
 }
 
-/* After T[ */
+/* Parses what follows T[. */
 static void parse_mark(text_parser *p, ir_stmt *s) {
   static const char *const marks[] = {"stream", "serial", "mesh"};
   s->kind = IR_STMT_MARK;
@@ -242,7 +242,7 @@ static void parse_statement(text_parser *p) {
   text_begin_statement(p);
   text_token first = p->token;
   dispatch(p, &s);
-  /* A reserved word in front would stop recovery where it began. */
+  /* Recovery would stop at a reserved word with which the statement begins. */
   if (p->panic && p->token.offset == first.offset) text_advance(p);
   s.at = text_span(p, &first);
   text_end_statement(p);

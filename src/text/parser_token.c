@@ -51,7 +51,7 @@ loc text_span(const text_parser *p, const text_token *first) {
   return (loc){.offset = first->offset, .length = p->end - first->offset, .known = true};
 }
 
-/* A bracket that was opened on an earlier line is what is missing its end, most likely. */
+/* Most likely, a bracket that was opened on an earlier line lacks its end. */
 static void note_open(text_parser *p) {
   uint32_t opened = p->lexer.opened;
   const char *text = p->lexer.text;
@@ -61,7 +61,7 @@ static void note_open(text_parser *p) {
   diag_note(&p->m->errors, at, "this '%c' is not closed", text[opened - 1]);
 }
 
-/* What people write that ends up at this token. */
+/* Advice on common mistakes that end up at this token. */
 static const char *advice_on(const text_parser *p) {
   const text_token *t = &p->token;
   const char *text = text_of(p, t);

@@ -98,7 +98,7 @@ static bool is_const(const ir_func *f, ir_tensor t) {
   return ir_tensor_at(f, t)->kind == IR_TENSOR_CONST;
 }
 
-/* Expressions have + - * of extents only; what else there is goes through extent( ). */
+/* In expressions, extents take + - * only; everything else is written inside extent( ). */
 static bool is_polynomial(const ir_scalars *s, ir_scalar x) {
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   if (n->kind == IR_SCALAR_SYMBOL || n->kind == IR_SCALAR_CONST) return true;
@@ -148,7 +148,7 @@ static void put_attr(const ir_func *f, const ir_param *q, const ir_attr *a, strb
   check(false);
 }
 
-/* The arguments of a call as they come out. */
+/* The arguments of a call while they are printed. */
 typedef struct arguments {
   const ir_func *f;
   strbuf *out;

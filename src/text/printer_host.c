@@ -54,8 +54,8 @@ static void put_factor(const ir_func *h, ir_scalar x, strbuf *out) {
   if (!atom) strbuf_putc(out, ')');
 }
 
-/* @x, @x/2, @x[3, 5], after the axis + and one that the pieces turn along, after all of it % and a
- * period: how the dimension is cut over devices. */
+/* How the dimension is cut over devices: @x, @x/2 or @x[3, 5]; then + and the axis along which the pieces
+ * turn, then % and a period. */
 static void put_cuts(const ir_func *h, ir_axis a, strbuf *out) {
   const ir_cut_axis *cut = ir_host_cut_of(h, a);
   for (uint32_t i = 0; cut && i < cut->n_cuts; i++) {
@@ -487,7 +487,7 @@ void text_print_host(const ir_func *h, strbuf *out) {
 
 enum { WIDEST = 72 }; /* lines that are longer do not move the notes of the others */
 
-/* After the longest instruction, except very long ones; the first line is none. */
+/* The column after the longest instruction, very long ones left out; the first line is not an instruction. */
 static size_t note_column(const strbuf *plain) {
   size_t longest = 0, begin = 0;
   for (size_t i = 0; i < plain->len; i++) {

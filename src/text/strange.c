@@ -26,7 +26,7 @@ static const lookalike *find(int32_t code) {
 /* The forms of ASCII that are as wide as an ideograph. */
 static bool is_wide(int32_t code) { return code > 0xff00 && code < 0xff5f; }
 
-/* Letters of other alphabets, roughly: what is no sign. */
+/* Letters of other alphabets, roughly: not symbols. */
 static bool is_letter(int32_t code) {
   return (code >= 0xc0 && code < 0x2000) || (code >= 0x2c00 && code < 0xd800);
 }
