@@ -4,8 +4,8 @@
 
 #include "ref/internal.h"
 
-/* An operand in f64, with the batch axes of the result and its own last two, which are dense. Of its heads,
- * the axis before those, each may serve `group` of the result. */
+/* An operand in f64, with the batch axes of the result and its own last two, which are dense. The axis
+ * before those two has the heads; each may serve `group` heads of the result. */
 typedef struct side {
   ir_array a;
   int64_t group;
@@ -116,7 +116,7 @@ static double weigh(const attention *a, const int64_t *row, int64_t n, double *w
     sum += weights[j] = exp(weights[j] - top);
   }
   for (int64_t j = 0; j < n; j++) {
-    if (weights[j] == 0) noise[j] = 0; /* however infinite its score is */
+    if (weights[j] == 0) noise[j] = 0; /* even if its score is infinite */
     weights[j] /= sum;
   }
   return top == -INFINITY ? top : top + log(sum);
@@ -182,12 +182,13 @@ status ref_sdpa(const ref_call *c) {
 }
 
 /* ---- backward ---- */
-/* Sums of gradients in f64, until all queries are done, and of the squares of what their terms are off. */
+/* Gradients are summed in f64 until all queries are done, and so are the squares of the deviations of their
+ * terms. */
 typedef struct backward {
   attention a;
   side out, dout, dq, dk, dv, dq_noise, dk_noise, dv_noise;
   const ir_array *lse;
-  bool overflows; /* a device may, whose other gradients are then anything too */
+  bool overflows; /* a device may overflow; then its other gradients may be anything too */
 } backward;
 
 static void add_row(double *to, const double *x, double factor, int64_t n) {
@@ -205,8 +206,8 @@ typedef struct pair {
 } pair;
 
 /* s = scale q.k, p = exp(s - lse), ds = scale p (dout.v - dout.out): the gradients are dq = ds k,
- * dk = ds q, dv = p dout, each summed over the positions that it does not have. A weight of 0 is that
- * however infinite s or lse is. */
+ * dk = ds q, dv = p dout, each summed over the positions that the gradient itself does not have. A weight of 0
+ * stays 0 even if s or lse is infinite. */
 static pair pair_of(const backward *b, const int64_t *row, int64_t j, double lse, double mean,
                     double mean_noise) {
   const attention *a = &b->a;
@@ -249,8 +250,7 @@ static void add_query(backward *b, const int64_t *row) {
     add_squares(features(&b->dv_noise, row, j), dout, with_steps(a, x.p_noise, x.p, a->n_keys),
                 a->v_width);
   }
-  for (int64_t j = n; j < a->n_keys && b->dq_noise.memory;
-       j++) /* which a mask may take away later */
+  for (int64_t j = n; j < a->n_keys && b->dq_noise.memory; j++) /* a device may mask these later */
     b->overflows = b->overflows || pair_of(b, row, j, lse, mean, mean_noise).overflows;
 }
 

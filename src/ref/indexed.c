@@ -65,7 +65,7 @@ static status add_line(const ref_call *c, uint32_t dim, int64_t *at, ref_fold *s
   return STATUS_OK;
 }
 
-/* The result holds x. */
+/* On entry the result holds x. */
 static status scatter_add(const ref_call *c, uint32_t dim) {
   ir_array lines = *ref_operand_named(c, "index");
   const allocator *memory = c->state->options->memory;
@@ -143,7 +143,7 @@ status ref_one_hot(const ref_call *c) {
   return STATUS_OK;
 }
 
-/* One line: group 0 as often as its length says, then group 1 and so on; the number of groups after them. */
+/* One line: group 0 as often as its length says, then group 1 and so on; the rest is the number of groups. */
 static status index_groups(const ref_call *c, const ir_array *lengths, int64_t *at, int64_t *to) {
   uint32_t last = lengths->rank - 1;
   int64_t n = c->result.extents[last], row = 0;

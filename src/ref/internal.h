@@ -41,7 +41,7 @@ typedef struct ref_call {
   const ref_state *state;
   const ir_op_data *op;
   ir_array result;
-  ir_array more[IR_MAX_RESULTS - 1]; /* as far as the operation has them */
+  ir_array more[IR_MAX_RESULTS - 1]; /* further results, as many as the operation has */
   double *noise[IR_MAX_RESULTS]; /* one per element of a result, all 0 at first; NULL: not wanted */
 } ref_call;
 
@@ -50,7 +50,7 @@ static inline bool ref_wants(const ref_call *c, uint32_t k) { return k < ir_op_n
 
 /* ---- rounding (noise.c) ----
  * How far from the exact result of its operands a device may compute an element, beyond the rounding of the
- * result itself: a standard deviation. Only families of REF_NOISE_NOTES say so. */
+ * result itself: a standard deviation. Only families with REF_NOISE_NOTES report it. */
 typedef enum ref_noise {
   REF_NOISE_NONE,   /* moves or picks elements: nothing is rounded */
   REF_NOISE_ROUNDS, /* rounds its result */
@@ -134,13 +134,13 @@ static inline int64_t ref_wrap_mul(int64_t a, int64_t b) {
 typedef struct ref_terms {
   ir_array left, right;
   bool has_right;
-  /* Of a grouped product: the group of each row, which chooses the right factor; those are `group_step`
-   * elements apart. The value n_groups: the row is in no group, and has no terms. */
+  /* Of a grouped product: the group of each row, which chooses the right factor; the factors of groups are
+   * `group_step` elements apart. The value n_groups: the row is in no group, and has no terms. */
   ir_array group;
   bool has_group;
   int64_t n_groups, group_step;
-  /* Of grouped_outer: a term belongs to the group that `group` says; the other positions along `group_axis` do
-   * not get it. */
+  /* Of grouped_outer: a term belongs to the group that `group` says, and to no other position along
+   * `group_axis`. */
   bool has_member;
   uint32_t group_axis;
 } ref_terms;
@@ -159,8 +159,8 @@ typedef struct ref_fold {
   int64_t i;
   double squares; /* of all values of f so far */
   int64_t n;
-  /* Of a product: the largest and the smallest magnitude that some of its factors give together, infinite
-   * ones and zeros left out; and whether one is zero. */
+  /* Of a fold by multiplication: the largest and the smallest magnitude of a product of some of the factors,
+   * infinities and zeros left out; and whether a factor is zero. */
   double most, least;
   bool has_zero;
 } ref_fold;

@@ -91,7 +91,7 @@ static ref_terms outer_terms(const ref_call *c) {
   return t;
 }
 
-/* An index is one of n groups, or their number: none. */
+/* An index is a group below n, or n: no group. */
 static status check_groups(const ref_call *c, int64_t n) {
   const ir_array *index = ref_operand_named(c, "index");
   int64_t at[IR_MAX_RANK] = {0};

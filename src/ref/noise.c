@@ -1,5 +1,5 @@
 /* How much devices round on the way to a result. All numbers here are standard deviations of errors that a
- * correct device may make; they are rather too large by a factor of two than too small. */
+ * correct device may make. In doubt they are too large, by a factor of two, rather than too small. */
 #include <float.h>
 #include <math.h>
 
@@ -69,7 +69,7 @@ double ref_fold_noise(const ref_fold *fold, ir_dtype t) {
 }
 
 /* ---- which operations round ---- */
-/* Functions that devices have approximations of. */
+/* Functions that devices approximate. */
 static bool is_function(ir_opcode code) {
   static const ir_opcode functions[] = {IR_OP_EXP,  IR_OP_LOG, IR_OP_SIN,     IR_OP_COS,
                                         IR_OP_TANH, IR_OP_ERF, IR_OP_SIGMOID, IR_OP_SILU,

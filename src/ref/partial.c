@@ -26,7 +26,8 @@ static bool same_axes(ir_axes a, ir_axes b) {
   return true;
 }
 
-/* An axis that was not split, but left to the final reduction as it is, gives no transform away. */
+/* An axis that was not split, but left to the final reduction as it is, has no transform to show it: its
+ * rfactor flag does. */
 bool ref_is_partial(const ref_call *c) {
   ir_domains d = ref_domains(c->state, c->op->result);
   if (!same_axes(d.root, d.logical)) return true;
@@ -147,8 +148,8 @@ static void reduce_all(walk *w, const ref_terms *terms) {
   } while (ir_array_next(&outer, index));
 }
 
-/* Positions without terms keep the start of the fold (-inf for amax), which the final reduction
- * passes over. */
+/* Positions without terms keep the start of the fold (-inf for amax), which does not change the final
+ * reduction. */
 status ref_reduce_partial(const ref_call *c, const ref_terms *terms) {
   const ir_func *f = c->state->f;
   const allocator *memory = c->state->options->memory;

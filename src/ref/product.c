@@ -1,5 +1,5 @@
-/* Products of matrices in f64: every sum goes from its first term to its last, as the definition says, and
- * many sums go at the same time.
+/* Products of matrices in f64. Every sum goes from its first term to its last, as the definition says, and
+ * many sums are computed side by side.
  *
  * The right factor lies in panels of WIDTH columns. A tile is a few rows by one panel; its sums stay in
  * registers. Rows are taken in blocks that stay in the cache while all panels pass. */
@@ -18,7 +18,7 @@ typedef void tile_function(int64_t depth, const double *a, const double *b, doub
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* With `squares` those of all partial sums are added up. */
+/* With `squared`, the squares of all partial sums are added up too. */
 #define TILE(name, target, rows, squared)                                                          \
   target static void name(int64_t depth, const double *a, const double *b, double *sums,           \
                           double *squares) {                                                       \

@@ -15,7 +15,7 @@ ref_fold ref_fold_start(const ref_state *s, ir_fold fold, bool is_float, ir_dtyp
                     .least = 1};
 }
 
-#define NO 0 /* the operation refuses such elements */
+#define NO 0 /* no element of this kind gets here */
 #define W(x) (uint64_t)(x)
 
 static double float_folded(ir_fold fold, double a, double b) {

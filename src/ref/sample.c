@@ -28,7 +28,7 @@ static int64_t count_rows(const ir_array *a) {
   return n / a->extents[a->rank - 1];
 }
 
-/* A tensor that is needed twice, for different rows, is needed for both. */
+/* A tensor that several operations need gets the rows of all of them. */
 static void need(const sampling *s, ir_tensor t, const uint8_t *rows) {
   ir_array a = {0};
   int64_t n = shape_of(s, t, &a) ? count_rows(&a) : 0;

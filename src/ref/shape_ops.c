@@ -1,4 +1,4 @@
-/* Operations that move elements: copies, shape operations, makers of shape. */
+/* Operations that move elements: copies and shape operations. */
 #include "ref/internal.h"
 
 /* Writes the result from a view that has its extents. */

@@ -12,12 +12,12 @@ typedef struct spread {
   ref_state lanes[1 + REF_LANES];
   uint32_t n; /* lanes above 0 */
   uint64_t key;
-  double *noise[IR_MAX_RESULTS]; /* of the operation at hand; NULL: none */
+  double *noise[IR_MAX_RESULTS]; /* of the current operation; NULL: none */
   const ir_op_data *op;
   uint32_t position;
-  bool decides;                 /* the operation at hand turns floats into decisions */
+  bool decides;                 /* the current operation turns floats into decisions */
   status failed[1 + REF_LANES]; /* by lane */
-  ref_options outside;          /* of all lanes, to their end */
+  ref_options outside;          /* of what runs on the calling thread */
   ref_options inside; /* of what runs on threads: the caller's allocator need not be safe there */
   ir_array amplified[1 + REF_LANES][IR_MAX_RANK];
   double *const *own; /* by output: squares of what its own operation rounds; NULL: not asked for */
@@ -45,8 +45,8 @@ static double as_double(const ir_array *dense, int64_t i) {
   return ir_element_as_f64(dense->dtype, ref_element(dense, i));
 }
 
-/* A result that is exactly zero has not been rounded. What is computed in f32 and has no normal number there
- * may be zero on a device; so may what is a little above. */
+/* A result that is exactly zero has not been rounded. A device that computes in f32 may make a subnormal
+ * result zero, and so one a little above. */
 static double own_noise(ir_dtype t, double reference, double value) {
   if (value == 0 || !isfinite(reference)) return 0;
   double size = fabs(reference);
@@ -54,7 +54,7 @@ static double own_noise(ir_dtype t, double reference, double value) {
   return ir_dtype_unit(t) * fmax(size, ref_tiny(t));
 }
 
-/* `value` holds what the lane's operands give, or lane 0's result. */
+/* Adds the lane's random errors to `value`, which holds what the lane's operands give, or lane 0's result. */
 static void add_errors(const spread *s, uint32_t lane, uint32_t k, ir_array *value) {
   const ir_array *reference = &value_in(s, 0, ir_op_result(s->op, k))->array;
   double *to = value->data, bias = 0;
@@ -106,7 +106,7 @@ static void note_outputs(const spread *s) {
 }
 
 /* ---- decisions ---- */
-/* Floats of floats, with places where the least difference of an operand makes a large one. */
+/* Functions of floats with jumps: the least difference of an operand can make a large one. */
 static bool jumps(ir_opcode code) {
   return code == IR_OP_MOD || code == IR_OP_SIGN || code == IR_OP_FLOOR || code == IR_OP_CEIL ||
          code == IR_OP_ROUND;
@@ -120,7 +120,7 @@ static bool decides(const ref_state *s, const ir_op_data *op) {
   return info->family == IR_FAMILY_SORT || info->family == IR_FAMILY_TOPK;
 }
 
-/* The operand with REF_DECIDES times its distance from lane 0. */
+/* The operand, REF_DECIDES times as far from lane 0. */
 static void amplify(const ir_array *value, const ir_array *reference, ir_array *result) {
   double *to = result->data;
   int64_t n = ref_count(result);
@@ -137,7 +137,7 @@ static bool is_own(const spread *s, uint32_t lane) {
   return false;
 }
 
-/* With its operands' distances made larger, if the operation decides something. */
+/* Computes the operation in a lane; if it decides something, with its operands' distances made larger. */
 static status compute_lane(spread *s, uint32_t lane) {
   ref_state here = s->lanes[lane], *state = &here;
   ref_call c = {.state = state, .op = s->op};
@@ -160,7 +160,8 @@ static status compute_lane(spread *s, uint32_t lane) {
   return st;
 }
 
-/* topk picks values by decisions, so lanes may pick others: their distances from the reference are reduced again. */
+/* topk picks values by decisions, so a lane may pick others. Their distances from the reference, which were
+ * made larger for that, are reduced again. */
 static void shrink(const spread *s, uint32_t lane) {
   if (s->op->code != IR_OP_TOPK) return;
   ir_array *value = &value_in(s, lane, s->op->result)->array;
@@ -323,7 +324,7 @@ static status run_lanes(spread *s, const ir_env *env, const ir_array *inputs,
   return STATUS_OK;
 }
 
-/* The values of a lane may all be there at the same time. */
+/* All values of a lane may be in memory at the same time. */
 uint32_t ref_lanes(const ir_env *env) {
   const double most = 0x1p29; /* doubles */
   double elements = 1;

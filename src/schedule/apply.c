@@ -33,7 +33,7 @@ static made_by find_maker(const schedule_step *s, uint32_t name) {
 static bool refuse_unknown(schedule_step *s, const ir_target *target) {
   const char *name = ir_name_text(s->f, target->name);
   switch (find_maker(s, target->name)) {
-  case MADE_BEFORE: return false; /* the rfactor was refused, and that has been said */
+  case MADE_BEFORE: return false; /* the rfactor was refused, which was reported */
   case MADE_LATER:
     return SCHEDULE_REFUSE_AT(s, target->at, "'%s' does not exist yet: its rfactor comes later",
                               name);
@@ -123,7 +123,7 @@ static void emit_chain(ir_func *f, ir_op op, uint32_t n_tensors) {
   }
 }
 
-/* Once per batch, so that many rfactors cost one pass. */
+/* Rebuilds the order of operations, once per batch, so that many rfactors cost one pass. */
 static void rebuild_order(ir_func *f, uint32_t n_tensors) {
   if (f->tensors.len == n_tensors) return;
   ir_op *old = f->scheduled.data;

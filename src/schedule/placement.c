@@ -28,7 +28,7 @@ static ir_proof sizes_equal(ir_func *f, ir_axis a, ir_mesh mesh, uint32_t k) {
   return ir_func_equal(f, ir_axis_size(f, a), ir_scalar_const(&f->module->scalars, devices));
 }
 
-/* Has the mesh an axis k, with as many devices as `a` has positions? Refuses what is provably wrong.
+/* Does the mesh have an axis k, with as many devices as `a` has positions? Refuses what is provably wrong.
  * `position` is that of `a` in the loop domain, for the message. */
 static bool fits_mesh(schedule_step *s, ir_axis a, uint32_t position, ir_mesh mesh, uint32_t k) {
   ir_func *f = s->f;
@@ -60,7 +60,7 @@ static schedule_history loop_history(const schedule_step *s) {
   return schedule_history_of(s->f, now->logical, now->loop);
 }
 
-/* Swizzles that came before their mesh was known. */
+/* Do the swizzles fit that came before their mesh was known? */
 static bool swizzles_fit(schedule_step *s) {
   schedule_history h = loop_history(s);
   for (uint32_t i = 0; i < h.len; i++) {

@@ -189,7 +189,7 @@ static void go_back(replaying *r, const state *to) {
   f->constraints.len = to->constraints;
 }
 
-/* `serial` is a word about one tensor and not repeated. */
+/* `serial` concerns one tensor only, and is not repeated. */
 static uint32_t chosen_axes(const ir_func *f, ir_axes loop, schedule_marks which, ir_axis *result) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < loop.len; i++) {
@@ -217,8 +217,8 @@ static bool take_part(replaying *r, const schedule_part *part) {
   return true;
 }
 
-/* A mark that cannot be repeated takes the transforms that were made for it along: the others try
- * again. */
+/* A mark that cannot be repeated is dropped together with the transforms that were made for it, and the
+ * other marks are tried again. */
 static uint32_t replay_chosen(const replaying *first, ir_tensor from, const ir_pair *pairs,
                               uint32_t n_pairs, const schedule_part *part, schedule_marks which) {
   ir_func *f = first->f;

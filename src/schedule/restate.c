@@ -17,10 +17,10 @@ typedef struct restating {
   ir_func *f;
   ir_tensor t;
   ir_target *target;
-  ir_axis now[IR_MAX_RANK]; /* the loop domain, as far as the statements lead */
+  ir_axis now[IR_MAX_RANK]; /* the loop domain after the statements so far */
   uint32_t len;
-  bool staged; /* those that lead to the allocation have been stated */
-  map done;    /* which */
+  bool staged; /* the transforms that lead to the allocation have been stated */
+  map done;    /* those transforms */
 } restating;
 
 static void add(restating *r, ir_stmt stmt) {
@@ -60,7 +60,7 @@ static void move(restating *r, uint32_t from, uint32_t to) {
   add(r, (ir_stmt){.kind = IR_STMT_REORDER, .list = list, .n_list = 2});
 }
 
-/* Merge wants the second axis right after the first. */
+/* merge needs the second axis right after the first. */
 static uint32_t bring_together(restating *r, const ir_transform_data *t) {
   uint32_t first = place_of(r, t->in[0]), second = place_of(r, t->in[1]);
   if (second == first + 1) return first;
@@ -149,8 +149,8 @@ static bool is_as_loop(const restating *r, const ir_domains *d) {
   return found == a.len;
 }
 
-/* Stated whenever it was, even if it is as it would be without. Memory in the order of loop axes that are no
- * more is in that of the dimensions, as lowering has it. */
+/* An allocation that was stated is stated again, even if it is the default. One that follows loop axes which
+ * no longer exist becomes the order of the dimensions, which is what lowering uses for it. */
 static void state_allocation(restating *r, const ir_tensor_data *t) {
   if (t->now.allocation.data == t->defined.allocation.data) return;
   if (is_permutation(t->now.allocation, t->now.logical) || !is_as_loop(r, &t->now)) {

@@ -126,7 +126,7 @@ static void find_cut(rfactoring *r, const bool chosen[IR_MAX_RANK]) {
   }
 }
 
-/* Room to cut before the limit is looked at: each transform adds one axis at most. */
+/* Has room beyond IR_MAX_RANK, which is checked afterwards: each transform adds at most one axis. */
 typedef struct axis_list {
   ir_axis *data;
   uint32_t len;

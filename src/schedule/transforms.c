@@ -106,7 +106,8 @@ bool schedule_split(schedule_step *s) {
   ir_scalar rest = remainder_of(f, a, factor);
   if (!check_size(s, rest, "split")) return false;
   ir_scalar one = constant(f, 1);
-  /* b * s in pieces of s are b pieces, also of nothing: no division is left. */
+  /* An exact split leaves no division whose divisor must be checked: b * s split by s are b pieces, also if
+   * s is 0. */
   bool exact = IR_SAME(ir_scalar_mul(&f->module->scalars, rest, factor), ir_axis_size(f, a));
   if (!exact && ir_scalar_le(&f->module->scalars, one, factor) != IR_TRUE) {
     ir_require(f, IR_REQUIRE_LE, one, factor, "the factor of a split", s->stmt->at);
