@@ -50,8 +50,8 @@ void explain_find_comms(explaining *e) {
 }
 
 /* ---- bytes ---- */
-/* The mesh axes along which it reduces partial results of `op`: those along which members of a
- * team differ. */
+/* The mesh axes along which instruction `i` reduces partial results of `op`: those along which members of
+ * its team differ. */
 static uint32_t reduced_axes(explaining *e, const ir_op_data *op, ir_instr i) {
   const ir_instr_data *d = ir_instr_at(e->h, i);
   const ir_mesh_data *mesh = ir_mesh_at(e->f, ir_tensor_at(e->f, op->result)->mesh);
@@ -81,7 +81,7 @@ static int64_t scattered_among(explaining *e, const explain_comm *c) {
   return 1;
 }
 
-/* The axes along which they have not been reduced yet are not cut yet. */
+/* Dimensions are not cut yet along the axes that are reduced later. */
 static ir_scalar partial_bytes(explaining *e, const explain_comm *c) {
   const ir_op_data *op = ir_op_at(e->f, c->source);
   uint32_t axes = reduced_axes(e, op, c->instr), uncut = axes;
@@ -157,7 +157,7 @@ static bool is_same_choice(const explaining *e, ir_instr a, ir_instr b) {
          IR_SAME(x->a, y->a) && IR_SAME(x->b, y->b);
 }
 
-/* Does one of two run, the other never? */
+/* Are they in different branches of one choice, so that only one of them ever runs? */
 static bool are_alternatives(const explaining *e, const explain_comm *a, const explain_comm *b) {
   const ir_scalars *s = &e->h->module->scalars;
   for (uint32_t i = 0; i < a->depth && i < b->depth; i++) {
@@ -179,7 +179,7 @@ const explain_comm *explain_instead_of(const explaining *e, const explain_comm *
   return NULL;
 }
 
-/* How many of its step run, where it does. */
+/* How many communications of its step run where this one does. */
 static uint32_t count_together(const explaining *e, const explain_comm *c) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < e->comms_for[c->source.id].len; i++) {

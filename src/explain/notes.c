@@ -42,7 +42,7 @@ static void find_readers(const explaining *e, ir_tensor t, read_by *r) {
   }
 }
 
-/* An operation runs in the slices of its result; what an input says is only handed on. */
+/* An operation runs in the slices of its result; a mark on an input only propagates. */
 static void note_input(explaining *e, ir_tensor t) {
   ir_axes loop = ir_tensor_at(e->f, t)->now.loop;
   for (uint32_t i = 0; i < loop.len; i++) {

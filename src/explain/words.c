@@ -125,7 +125,7 @@ static uint32_t logical_place(const explaining *e, const ir_domains *d, ir_axis 
   }
 }
 
-/* Why no loop came of a stream axis of f; NULL: one did. */
+/* Why a stream axis of f has no loop; NULL: it has one. */
 static const ir_unstreamed *unstreamed_at(const explaining *e, ir_axis a) {
   const ir_host *host = e->h->host;
   for (uint32_t i = 0; i < host->unstreamed.len; i++)

@@ -46,7 +46,7 @@ static bool is_split(ir_transform_kind k) {
 typedef struct axis_path {
   uint32_t position; /* of the dimension in the logical domain */
   uint32_t depth;    /* how many stream axes cut it before this one */
-  uint32_t splits;   /* on the way of which it is the outer part */
+  uint32_t splits;   /* those on the way of which it is in the outer part */
   ir_scalar piece;   /* positions per step of the axis */
   bool unequal;      /* one of those splits is into chunks */
   ir_scalar length;  /* positions that the axis goes over: the dimension, or what is left of it */
@@ -54,8 +54,8 @@ typedef struct axis_path {
   uint32_t swizzle_axis;
 } axis_path;
 
-/* Up one split: from its outer part the pieces grow by what it splits off; its inner part is what its
- * outer axis leaves, which is well defined if that is a stream too. */
+/* Goes up one split. From its outer part, pieces grow by the size of the inner part. Its inner part is what
+ * the outer axis leaves, which is well defined if that is a stream too. */
 static bool climb(lowering *l, ir_tensor t, ir_axis a, ir_axis *at, axis_path *path) {
   const ir_func *f = l->f;
   ir_transform def = ir_axis_at(f, *at)->def;
@@ -226,7 +226,8 @@ bool host_check_results(lowering *l, const ir_op_data *op, const stream_axes *ax
     ir_tensor t = ir_op_result(op, k);
     if (!host_stream_axes(l, t, &own)) return false;
     host_drop_unshared_streams(l, op, &own);
-    /* What the first cannot repeat is not taken; of two that were written both ways, which one? */
+    /* Streams that the first result cannot repeat are dropped. Of two that were written, neither is
+     * preferred. */
     if (own.len == 0 || axes->len == 0 || has_common(l, &own, axes)) continue;
     diag_error(&l->f->module->errors, ir_tensor_at(l->f, t)->at,
                "the streams of '%s' are not those of '%s': all results of %s are made in the same "
@@ -257,7 +258,7 @@ static bool is_cut_again(const lowering *l, const ir_op_data *op, const stream_a
   return n > 1;
 }
 
-/* Cut into equal parts, the outermost dimension that a reshape makes of others is cut where they are:
+/* A reshape makes one dimension of several. Equal parts of it are equal parts of the outermost of those:
  *   [6, 4] in 2 parts of [3, 4]  =>  [24] in 2 parts of [12] */
 static ir_axis across_reshape(const lowering *l, const ir_op_data *op, const stream_axis *s,
                               ir_axis cut) {

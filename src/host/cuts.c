@@ -31,7 +31,7 @@ typedef struct cutting {
   ir_cut cuts[IR_MESH_MAX_RANK];
   uint32_t n;
   const char *why;
-  /* Of merged axes: what must divide what, where only the extents tell. */
+  /* Of merged axes: `rows` must divide `piece`, which only the extents show. */
   ir_scalar rows[IR_MESH_MAX_RANK], piece[IR_MESH_MAX_RANK];
 } cutting;
 
@@ -124,7 +124,7 @@ static int32_t placed_at(const cutting *c, ir_axis a) {
   return -1;
 }
 
-/* Is there one position of it? An axis that is marked with a mesh axis of one device has as many. */
+/* Does the axis have only one position? One that is marked with a mesh axis of one device does. */
 static bool is_alone(const cutting *c, ir_axis a) {
   const ir_func *f = c->l->f;
   ir_mesh mesh = ir_tensor_at(f, c->t)->mesh;
@@ -133,7 +133,7 @@ static bool is_alone(const cutting *c, ir_axis a) {
   return mark.kind == IR_MARK_MESH && ir_mesh_size(ir_mesh_at(f, mesh), mark.mesh_axis) == 1;
 }
 
-/* Are all positions of the split positions of what is split? The last part may be shorter else. */
+/* Are all positions of the split positions of what is split? If not, the last part may be shorter. */
 static bool is_exact(const lowering *l, const ir_transform_data *t) {
   ir_scalar outer = ir_axis_size(l->f, t->out[0]), inner = ir_axis_size(l->f, t->out[1]);
   ir_scalar all = ir_scalar_mul(scalars_of(l), outer, inner);
@@ -182,8 +182,8 @@ static bool count_along(cutting *c, const way *w, bool above, counted *x) {
   return true;
 }
 
-/* Merged axes: whole rows of the outermost, or nothing that has a shape. If pieces have whole rows, so
- * have periods, which are as many pieces. */
+/* Pieces of merged axes must be whole rows of the outermost axis: others have no shape. If pieces are whole
+ * rows, so are periods, which consist of pieces. */
 static bool divide_by_rows(cutting *c, const way *w, ir_partition *p) {
   ir_scalars *s = scalars_of(c->l);
   c->why =
@@ -205,7 +205,7 @@ static bool divide_by_rows(cutting *c, const way *w, ir_partition *p) {
   return true;
 }
 
-/* The outer part of a split. */
+/* Cuts along the outer part of a split. */
 static bool cut_outer(cutting *c, const ir_transform_data *t, counted *x, int64_t devices,
                       ir_partition *p) {
   ir_scalars *s = scalars_of(c->l);
@@ -242,7 +242,7 @@ static bool cut_inner(cutting *c, const ir_transform_data *t, counted *x, ir_par
   return true;
 }
 
-/* One period that covers everything, with a piece for each device, is none. */
+/* Drops a period that covers everything and has a piece for each device. */
 static void drop_needless_period(const cutting *c, const shard_axis *a, int64_t devices,
                                  ir_partition *p) {
   ir_scalars *s = scalars_of(c->l);
@@ -322,7 +322,7 @@ struct host_cut_store *host_cut_store_new(arena *memory) {
   return s;
 }
 
-/* With `why` if the dimension cannot be cut so. */
+/* The cuts; `why` is set if the dimension cannot be cut so. */
 static const cutting *cuts_of(const lowering *l, ir_tensor t, uint32_t dim, uint32_t without) {
   struct host_cut_store *s = l->cuts;
   uint64_t key = ((uint64_t)t.id << 8 | dim) << IR_MESH_MAX_RANK | without;
@@ -377,7 +377,8 @@ ir_cut host_cut_along(const lowering *l, ir_tensor t, uint32_t k) {
   return (ir_cut){.mesh_axis = k, .partition = {.kind = IR_PARTS, .size = one}};
 }
 
-/* Slices of the stream contain pieces of all devices: of each, a device has what the cuts inside leave. */
+/* Each slice of the stream contains pieces of all devices. Of a slice, a device has what the cuts inside it
+ * leave. */
 bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a) {
   cutting c;
   way mine, other;

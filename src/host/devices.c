@@ -133,7 +133,7 @@ static bool gathers_slices(const lowering *l, const ir_op_data *op, const op_pla
       a->depth || host_cuts(l, op->result, a->dim, 0, NULL))
     return false;
   uint32_t from = m->before.axes[m->mesh_axis].dim;
-  if (host_cuts_problem(l, op->operands[0], from)) return false; /* that has been said */
+  if (host_cuts_problem(l, op->operands[0], from)) return false; /* reported elsewhere */
   uint32_t n = host_cuts(l, op->operands[0], from, 0, &cuts);
   return n == 1 && cuts_slices(l, op, a, &cuts[0]);
 }
@@ -201,7 +201,7 @@ void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *p
   plan->axes.len = kept;
 }
 
-/* A dimension of which a device's part does not have the slices of its streams is not streamed. */
+/* Drops the streams along dimensions whose slices do not lie within a device's part. */
 static void fit_streams(const lowering *l, ir_tensor t, stream_axes *axes) {
   uint32_t unfit = 0, kept = 0;
   for (uint32_t q = 0; q < axes->len; q++) {

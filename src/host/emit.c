@@ -138,7 +138,7 @@ static ir_scalar iterations(emitter *e, const op_plan *plan, uint32_t q) {
   return own->on && own->level == q ? ir_scalar_sub(emit_scalars(e), n, one) : n;
 }
 
-/* Before the loops of a nest: where its streams begin, and what is done beside them. */
+/* Emits what comes before the loops of a nest: where its streams begin, and the work on the own piece. */
 static void begin_nest(emitter *e, const op_plan *plan, uint32_t *anchor) {
   const own_first *own = &e->l->own[plan->loop[0]];
   begin_streams(e);
@@ -247,8 +247,8 @@ static uint32_t levels_cut(const emitter *e, const step *s, uint32_t k) {
   return producer.id ? e->l->ops[producer.id].inside : 0;
 }
 
-/* The stream on the operand of a step that gathers slices: a device has a part of each. Of one that
- * scatters them it has them whole; except for a bias, which is added afterwards. */
+/* The stream on operand k. If the step gathers slices, a device has a part of each slice of the operand. If
+ * it scatters them, the device has the slices whole, except for a bias, which is added afterwards. */
 static stream_axis slices_of_part(emitter *e, const step *s, stream_axis a, uint32_t k,
                                   uint32_t dim) {
   const ir_cut *cuts;

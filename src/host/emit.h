@@ -72,7 +72,7 @@ ir_tensor emit_clone_without(emitter *e, ir_tensor t, const op_plan *plan, uint3
 /* A buffer of its own, called like `origin` (a tensor of f), on the mesh of `like` (a tensor of h). */
 ir_tensor emit_scratch(emitter *e, ir_tensor like, const ir_scalar *sizes, uint32_t rank);
 bool emit_is_dense(const emitter *e, ir_tensor t);
-/* `buffer` holds tensor t of f, in the caller's memory if that is an input or output. */
+/* Notes that `buffer` holds tensor t of f, in the caller's memory if that is an input or output. */
 void emit_set_buffer(emitter *e, ir_tensor t, ir_tensor buffer);
 /* Its axes as they lie in memory, the outermost first: those of the caller's tensors in the order of
  * their dimensions, whatever order the schedule gives them. */
@@ -88,9 +88,9 @@ ir_tensor emit_slice_tensor(emitter *e, ir_tensor from, uint32_t dim, const stre
 /* One operation, in the loops that are open. */
 void emit_step(emitter *e, ir_op o);
 void emit_instr(emitter *e, const ir_instr_data *data);
-/* Instructions are there because of `rule` until that is changed again; gives what it was. */
+/* Sets the rule that new instructions are there for; returns the one before. */
 ir_rule emit_because(emitter *e, ir_rule rule);
-/* Takes note that the preferred form of communication does not apply to the operation at hand. */
+/* Notes that the preferred form of communication does not apply to the current operation. */
 void emit_fallback(emitter *e, ir_rule used, ir_rule why);
 /* The slice of `from` along `dim` at `index`, cut as `s` says: a select if it drops the dimension. */
 ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *s, bool drops,
@@ -98,7 +98,8 @@ ir_tensor emit_cut(emitter *e, ir_tensor from, uint32_t dim, const stream_axis *
 /* Takes a slice, once per loop body. */
 ir_tensor emit_slice(emitter *e, ir_tensor from, uint32_t dim, uint32_t level, const stream_axis *s,
                      bool drops);
-/* Which slice iteration i of a loop is about: the next one, or, turned, counted from the device's own. */
+/* The slice that iteration i of a loop works on: slice i, or, in a turned loop, counted from the device's
+ * own. */
 ir_scalar emit_slice_index(emitter *e, uint32_t number, const stream_axis *a, ir_mesh mesh,
                            ir_scalar i);
 ir_scalars *emit_scalars(emitter *e);
@@ -112,11 +113,11 @@ ir_tensor emit_operand(emitter *e, step *s, uint32_t k);
 ir_instr_data emit_compute(emitter *e, const step *s, ir_tensor to);
 /* Must the operation be told where its part begins? */
 bool emit_needs_offsets(emitter *e, const step *s);
-/* Allocates the result at its place, unless that was done. */
+/* Allocates the result at its place, unless it is allocated already. */
 void emit_result_buffer(emitter *e, step *s);
 ir_scalar emit_piece_begin(emitter *e, const ir_partition *p, ir_scalar n, ir_scalar index);
 
-/* Instructions go to `block` until emit_end(), which gives the sink that was there before. */
+/* Sends instructions to `block` until emit_end(), which restores the sink that this returns. */
 ir_block *emit_begin(emitter *e, ir_block *block);
 void emit_end(emitter *e, ir_block *before);
 /* A loop index; `nested` loops around it are not among the emitter's open ones. */
@@ -136,7 +137,7 @@ void emit_copy_because(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, 
                        loc at);
 
 /* ---- several devices (emit_devices.c, emit_comm.c, emit_pipeline.c, emit_own.c) ---- */
-/* All operations of the nest for the device's own piece, on the calling stream. `anchor`: as in
+/* Emits all operations of the nest for the device's own piece, on the calling stream. `anchor`: as in
  * open_loop. */
 void emit_own_first(emitter *e, const own_first *own, uint32_t *anchor);
 /* me(mesh.axis) */
@@ -159,7 +160,7 @@ void emit_unguard(emitter *e, host_guard *g, loc at);
 /* The device's part of a dimension of the result: where it begins in the whole. Mesh axes in
  * `without` (a mask) do not cut it. */
 ir_scalar emit_device_begin(emitter *e, ir_tensor t, uint32_t dim, uint32_t without);
-/* Copies the running device's piece of dimension `dim`, as the result of a move is to be cut. */
+/* Copies the running device's piece of dimension `dim`, which is cut as the result of a move is. */
 void emit_own_piece(emitter *e, const step *s, ir_tensor from, uint32_t dim, ir_tensor to);
 void emit_slicing(emitter *e, step *s);
 void emit_move(emitter *e, step *s);
@@ -193,10 +194,11 @@ typedef struct pieces {
   ir_partition partition;
   int64_t count;  /* 0: one per member of the team */
   ir_scalar turn; /* member p has piece (p + turn) mod count; none: piece p */
-  /* The length of what one piece is of, as its devices see it; none: as the others do. */
+  /* The length of what the pieces are cut from, as the devices of this side see it; none: as on the other
+   * side. */
   ir_scalar whole;
 } pieces;
-/* Those of a tensor of f that is sharded along a mesh axis; the dimension is left to the caller. */
+/* The pieces of a tensor of f that is sharded along a mesh axis; the dimension is left to the caller. */
 pieces emit_pieces_along(emitter *e, ir_tensor t, uint32_t mesh_axis);
 
 /* A copy of one piece of dimension `dim` between the whole and a tensor of its own. */
@@ -212,15 +214,16 @@ typedef struct piece_copy {
 void emit_copy_piece(emitter *e, const piece_copy *c);
 /* Is the piece a range of the whole, so that there is a slice of it? */
 bool emit_piece_is_range(const ir_partition *p);
-/* The same for kinds that put pieces together or take them apart: p and q say which dimension of `in`
- * and `out` the pieces are cut from. */
+/* A communication that puts pieces together or takes them apart: p and q say which dimension of `in` and
+ * `out` the pieces are cut from. */
 void emit_pieces_comm(emitter *e, const comm_call *c, ir_tensor in, const pieces *p, ir_tensor out,
                       const pieces *q);
-/* The first positions of `t`, as many as `lengths` says, along the dimensions in `which`. */
+/* A view of the first `lengths` positions of `t` along the dimensions in `which`. */
 ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *lengths, loc at);
 uint32_t emit_comm_name(emitter *e);
 void emit_wait(emitter *e, uint32_t name, loc at);
-/* `t` or a dense copy of it; and a dense buffer that emit_copy_back() brings to where it belongs. */
+/* emit_densely(): `t` or a dense copy of it. emit_dense_target(): a dense buffer, from which
+ * emit_copy_back() copies to where the data belongs. */
 ir_tensor emit_densely(emitter *e, ir_tensor t, ir_mesh where, loc at);
 ir_tensor emit_dense_target(emitter *e, ir_tensor t, loc at);
 void emit_copy_back(emitter *e, ir_tensor from, ir_tensor to, ir_mesh where, loc at);

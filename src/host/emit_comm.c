@@ -40,8 +40,8 @@ static uint32_t sizes_of(const emitter *e, ir_tensor t, ir_scalar *sizes) {
   return rank;
 }
 
-/* Where `t`, which a communication reads or writes, is touched: on the devices that have it, or, if the
- * root alone has a part in it, there. */
+/* Guards what is done with `t`, which a communication reads or writes: it is done on the devices that have
+ * it, or, if only the root takes part with it, on the root. */
 static void guard_role(emitter *e, const comm_call *c, ir_tensor t, bool target, host_guard *g) {
   bool roots = ir_comm_info_of(c->kind)->root == (target ? IR_ROOT_RECEIVES : IR_ROOT_SENDS);
   bool other = c->kind == IR_COMM_SEND_RECV;
@@ -344,8 +344,8 @@ static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n,
   return look_at(e, split, IR_OP_PERMUTE, &order, turned, rank + 1, at);
 }
 
-/* Are pieces ranges, all as long as the rows in every dimension, whatever the extents, and in their order? Then one copy
- * does for all. */
+/* Are the pieces ranges, in order, and as long as the rows in every dimension, for all extents? Then one
+ * copy does for all. */
 static bool are_copied_at_once(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
                                ir_tensor rows) {
   ir_scalars *s = emit_scalars(e);
@@ -511,8 +511,8 @@ static bool names_device(const ir_scalars *s, ir_scalar x) {
   return ir_scalar_has(s, x, IR_SYMBOL_RANK);
 }
 
-/* Adds what is left when the dimension is cut into equal pieces, if only the extents tell; false if the
- * pieces are of different length anyway. */
+/* Adds to `rest` what is left when the dimension is cut into equal pieces, if that depends on the extents;
+ * false if the pieces are of different length anyway. */
 static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *p,
                      ir_scalar *rest) {
   ir_scalars *s = emit_scalars(e);
@@ -529,7 +529,7 @@ static bool add_rest(emitter *e, const comm_call *c, ir_tensor t, const pieces *
   return !ir_scalar_is_const(s, mine, NULL);
 }
 
-/* Is it worth having the communication twice? Only where all devices choose the same. */
+/* Is it worth emitting the communication in two variants? Only where all devices choose the same one. */
 static bool has_variants(emitter *e, const comm_call *c, ir_tensor in, const pieces *p,
                          ir_tensor out, const pieces *q, ir_scalar *rest) {
   ir_scalars *s = emit_scalars(e);

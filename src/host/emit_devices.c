@@ -100,7 +100,7 @@ static void require_positions(emitter *e, const step *s) {
   }
 }
 
-/* part <- op(operands); a maximum of nothing is what changes no other:
+/* part <- op(operands); a maximum of nothing is the neutral element:
  *     if n == 0 { part <- full([...], -inf) } else { part <- amax(x) } */
 static void emit_part(emitter *e, step *s, ir_tensor part) {
   ir_scalars *sc = emit_scalars(e);
@@ -155,7 +155,7 @@ static ir_combine combine_of(const emitter *e, const step *s, ir_tensor part) {
   return ir_fold_combine(fold, ir_tensor_at(e->h, part)->dtype);
 }
 
-/* To all devices along several mesh axes at once, or to each its piece along one. */
+/* Reduces to all devices along several mesh axes at once, or gives each device its piece along one. */
 static void reduce_along(emitter *e, step *s, uint32_t axes, ir_tensor from, ir_tensor to) {
   shard_placement p;
   uint32_t k = (uint32_t)__builtin_ctz(axes);
@@ -189,11 +189,11 @@ static int64_t devices_along(const emitter *e, ir_mesh mesh, uint32_t axes) {
   return n;
 }
 
-/* More of them take too many steps for few bytes. */
+/* With more devices, reducing so few bytes takes too many steps at once. */
 enum { FEW_DEVICES = 16, MANY_BYTES = 64 * 1024 };
 
-/* Are these parts worth being scattered along the last of the axes, and is their first dimension
- * as many pieces as there are devices along it? */
+/* Are these parts worth being scattered along the last of the axes, and has their first dimension as many
+ * pieces as there are devices along it? */
 static bool may_scatter(emitter *e, ir_mesh mesh, uint32_t axes, ir_tensor part) {
   ir_axis dims[IR_MAX_RANK];
   if (!(axes & (axes - 1)) || ir_tensor_dims(e->h, part, dims) == 0) return false;
@@ -205,7 +205,7 @@ static bool may_scatter(emitter *e, ir_mesh mesh, uint32_t axes, ir_tensor part)
   return many && ir_func_divides(e->h, n, ir_axis_size(e->h, dims[0])) == IR_TRUE;
 }
 
-/* A piece of the first dimension, of n. */
+/* A buffer for one of n pieces of the first dimension. */
 static ir_tensor piece_buffer(emitter *e, ir_tensor part, int64_t n, loc at) {
   ir_axis dims[IR_MAX_RANK];
   ir_scalar sizes[IR_MAX_RANK];
@@ -279,7 +279,7 @@ static ir_tensor partial_buffer(emitter *e, const step *s, uint32_t left) {
   return part;
 }
 
-/* The parts of its operand, of which it is a copy, are its own. */
+/* Is it a copy of dense parts? Then the parts of the operand are communicated. */
 static bool copies_parts(const emitter *e, const step *s) {
   return s->op->code == IR_OP_SET && emit_is_dense(e, s->operands[0]);
 }

@@ -38,8 +38,9 @@ static bool recuts(const emitter *e, const step *s) {
          !shard_same_coordinates(e->f, m->from, m->to, (uint32_t)m->mesh_axis);
 }
 
-/* What is left of the dimension by the cuts around that along mesh axis k, if there are any. Between
- * meshes a device has other coordinates on either side, and pieces are as long as its own tell. */
+/* The length of the dimension after the cuts outside of the one along mesh axis k; none if there are none.
+ * Between meshes a device has other coordinates on either side, and the length of pieces follows from those
+ * on the tensor's own mesh. */
 static ir_scalar left_for(emitter *e, ir_tensor t, uint32_t dim, uint32_t k) {
   const ir_cut *cuts;
   ir_axis dims[IR_MAX_RANK];
@@ -118,8 +119,8 @@ static void emit_local(emitter *e, ir_mesh mesh, ir_tensor in, ir_tensor out, lo
   (void)emit_because(e, why);
 }
 
-/* The members that have a piece, if the root is none of them and yet has the tensor that pieces are of:
- * it must not take part with that. */
+/* The members that have a piece, if the root is not among them and still holds the tensor that pieces are
+ * of: it must not take part with that tensor. */
 static ir_mesh line_beside_root(emitter *e, const shard_comm *m, const shard_team *team,
                                 ir_tensor in, ir_tensor out) {
   bool scatters = m->kind == SHARD_SCATTER;
@@ -195,7 +196,7 @@ static void take_piece(emitter *e, step *s, ir_tensor whole, ir_tensor out) {
   (void)emit_because(e, before);
 }
 
-/* A stream that does not run over the pieces leaves no choice of a form. */
+/* With a stream that does not run over the pieces there is no choice of a form. */
 static void note_across(emitter *e, const step *s) {
   host_pipeline form = e->l->options->pipeline;
   bool asked = form != HOST_AUTO && form != HOST_COLLECTIVE;

@@ -6,10 +6,11 @@
  *   c$1 <- matmul(a$1, b)
  *   for i in slices stream { … }
  *
- * It is on the calling stream. Those of the loops begin before it, so they fetch other pieces beside it. */
+ * The own piece is computed on the calling stream. The streams of the loops begin before it, so that they
+ * fetch other pieces meanwhile. */
 #include "host/emit.h"
 
-/* The loops over slices of the own piece; the one over pieces is at the device's own. */
+/* Opens the loops over slices of the own piece. The index of the loop over pieces is the device's own. */
 static uint32_t open_own(emitter *e, const op_plan *plan, const own_first *own, uint32_t anchor,
                          ir_instr_data *loops) {
   ir_scalar me = emit_me(e, own->comm->from, (uint32_t)own->comm->mesh_axis);

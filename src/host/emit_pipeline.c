@@ -33,7 +33,7 @@ static ir_scalar backward(const pipeline *x, ir_scalar by) {
   return ir_scalar_mod(s, sum, x->n);
 }
 
-/* My own piece, as it lies. Where slices drop the dimension, that of one position is taken off. */
+/* My own piece, where it is. If slices drop the dimension, it is selected: the piece has one position. */
 static ir_tensor own_part(const pipeline *x) {
   uint32_t dropped = 0;
   if (!x->drops) return x->in;
@@ -158,8 +158,8 @@ static void emit_from_owner(pipeline *x) {
 }
 
 /* ---- the form ---- */
-/* Peers that are not in the same iteration at the same time must not also meet in it: then all of them
- * take the pieces in the same order. */
+/* The form that is possible. Devices that are at different pieces at a time must not also meet in another
+ * communication of the loop: if they do, all of them take the pieces in the same order. */
 static ir_rule form_of(const pipeline *x) {
   const op_plan *plan = x->s->plan;
   bool turned = !IR_SAME(x->piece, x->i), meets = x->e->l->loop_meets[plan->loop[x->level]];
@@ -184,7 +184,7 @@ static ir_rule preferred(ir_form asked) {
   return IR_RULE_BROADCAST;
 }
 
-/* Where the form is not the preferred one: why. */
+/* Says why the form is not the preferred one. */
 static void note_form(const pipeline *x, ir_rule used) {
   const op_plan *plan = x->s->plan;
   ir_rule asked = preferred(host_form_asked(x->e->l, x->s->op)), why = IR_RULE_MEETS;

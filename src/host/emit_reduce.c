@@ -37,7 +37,7 @@ ir_instr_data emit_fill_number(emitter *e, ir_tensor to, ir_number value, loc at
   return fill;
 }
 
-/* Iterations of the loops that add up, all of them together; none if there are no such loops. */
+/* The least count of the loops that add up: if it is 0, nothing is added. None if there are no such loops. */
 static ir_scalar reduced_iterations(emitter *e, const op_plan *plan) {
   ir_scalar least = {0};
   for (uint32_t q = 0; q < plan->axes.len; q++) {
@@ -59,8 +59,8 @@ static bool adds_bias_last(const emitter *e, const step *s) {
   return ir_op_has_bias(s->op) && ir_tensor_dims(e->f, s->op->operands[1], dims) == 2;
 }
 
-/* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written all the same. A maximum
- * over none does not exist, and of a linear with bias the bias would be left: both are refused. */
+/* if n == 0 { to <- full([...], 0) }: a sum over no iterations is written too. A maximum over none does not
+ * exist, and of a linear with bias the bias would be left: both are refused. */
 static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data *choice) {
   ir_scalars *sc = emit_scalars(e);
   ir_scalar n = reduced_iterations(e, s->plan), zero = ir_scalar_const(sc, 0);
@@ -80,7 +80,7 @@ static bool fill_if_empty(emitter *e, const step *s, ir_tensor to, ir_instr_data
   return true;
 }
 
-/* Pieces at the end may be empty; i * piece < n tells, where n is what earlier cuts leave. */
+/* Pieces at the end may be empty: the condition is i * piece < n, where n is what earlier cuts leave. */
 static ir_instr_data non_empty(emitter *e, const step *s, uint32_t q) {
   const stream_axis *a = &s->plan->axes.data[q];
   ir_axis axis = ir_tensor_at(e->f, s->op->result)->defined.logical.data[a->dim];

@@ -20,7 +20,7 @@ bool emit_needs_offsets(emitter *e, const step *s) {
   return false;
 }
 
-/* Operands that devices hold a part of count from the part's beginning. */
+/* Marks operands of which devices hold a part: their positions count from the part's beginning. */
 static void mark_parts(emitter *e, const step *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(e->f, s->op->result, dims);
@@ -112,7 +112,7 @@ static uint32_t repeated_dims(emitter *e, const step *s, uint32_t k, ir_tensor t
   return found;
 }
 
-/* Operand k, of what repeats itself no more than is needed:
+/* Operand k without the repetitions that are not needed:
  *     x$1 = slice(x, starts=[0, ...], stops=[length, ...]) */
 static ir_tensor fitting(emitter *e, const step *s, uint32_t k, ir_tensor to) {
   ir_tensor t = s->operands[k];
@@ -158,8 +158,8 @@ static ir_scalar operand_part(emitter *e, const ir_op_data *op, uint32_t d) {
   return length;
 }
 
-/* A slice or pad at the end of a dimension of which the device has a part: to the length of that part, of
- * which a stream computes windows.
+/* A slice or pad at the end of a dimension of which the device has a part resizes to the length of that part. A
+ * stream computes windows of it.
  *     slice(x, stops=[length]);  pad(x, [0, length - length of x]) */
 static const ir_attr *resize_parts(emitter *e, const step *s, uint32_t rank, const ir_attr *attrs) {
   arena *memory = &e->h->module->memory;

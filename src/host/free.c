@@ -11,7 +11,7 @@ typedef struct freeing {
   ir_func *h;
   arena *memory;
   uint32_t *root; /* ir_host_roots() */
-  uint32_t *last; /* by tensor id: where in the block at hand it is used last */
+  uint32_t *last; /* by tensor id: where in the current block it is used last */
   uint32_t *next; /* by tensor id: the buffer freed after it */
   ir_op *source;  /* by tensor id: the operation it was allocated for */
   bool *kept;     /* by tensor id: it is an output, or freed already */

@@ -38,7 +38,7 @@ static bool read_as_made(const lowering *l, const ir_op_data *op, uint32_t k,
          dim == made->dim;
 }
 
-/* What comes piece by piece is complete only after the loop. */
+/* A result that comes piece by piece is complete only after the loop. */
 static bool arrives_late(const op_plan *made) {
   return made->kind == STEP_EXCHANGES || made->kind == STEP_REDUCES;
 }
@@ -57,8 +57,8 @@ static uint32_t levels_with_operand(const lowering *l, const ir_op_data *op, uin
   return levels;
 }
 
-/* Does some operand that loop q makes give slice i of what iteration i needs? Then the loop runs over the
- * right slices, though a reshape may have made other axes of them. */
+/* Does iteration i of loop q make the slice of some operand that the operation needs in it? Then the loop
+ * runs over the right slices, though a reshape may have made other axes of them. */
 static bool follows_operand(lowering *l, const ir_op_data *op, const stream_axes *axes,
                             const nest *open, uint32_t q) {
   const stream_axis *mine = &axes->data[q];
@@ -114,7 +114,7 @@ static bool has_axis(const stream_axes *axes, ir_axis a) {
   return false;
 }
 
-/* Remembers what is gone of the axes before. */
+/* Records the axes of `before` that are not in `now` any more. */
 static void note_dropped(lowering *l, ir_op o, const stream_axes *before, const stream_axes *now,
                          ir_rule why) {
   for (uint32_t q = 0; q < before->len; q++) {
@@ -165,7 +165,7 @@ static uint32_t common_levels(const op_plan *a, const op_plan *b) {
   return n;
 }
 
-/* The levels in which a result of its own is complete within one iteration. */
+/* The number of levels, from the outermost on, within whose iterations the result is complete. */
 static uint32_t levels_inside(op_plan *plan, bool shrinks) {
   plan->buffer = plan->axes.len ? IR_RULE_INSIDE : IR_RULE_BUFFER;
   for (uint32_t q = 0; q < plan->axes.len; q++) {
@@ -228,8 +228,8 @@ static bool spoils_turn(const lowering *l, ir_op o, uint32_t q, const shard_comm
          !IR_SAME(m->to, turn->from) || m->mesh_axis == turn->mesh_axis;
 }
 
-/* What iterations add up has the order of the pieces, on all devices the same; where each device
- * has a part of the result to itself, the order may be its own. */
+/* May iterations add up in turn? They add up in the order of the pieces, which is the same on all devices;
+ * where each device has a part of the result to itself, the order may be its own. */
 static bool adds_in_turn(const lowering *l, ir_op o, const shard_comm *turn) {
   const ir_op_data *op = ir_op_at(l->f, o);
   shard_placement p;

@@ -22,7 +22,7 @@
  * become communications, with copies where a collective needs contiguous pieces.
  *
  * Streams. Only the outermost loop of a nest changes streams: iteration i runs on stream i mod
- * `streams`; of a nest that begins with the device's own piece, the two outermost. All workers wait
+ * `streams`. In a nest that begins with the device's own piece, the two outermost do. All workers wait
  * for the calling stream in a loop of their own before the work loop, and the calling stream waits
  * for them after it. */
 #ifndef WEIR_HOST_HOST_H
@@ -44,7 +44,7 @@ typedef enum host_pipeline {
 /* The word of --pipeline. */
 const char *host_pipeline_text(host_pipeline form);
 
-/* Of the machine that the program is for, as far as the program depends on it; all 0: not known. */
+/* The speeds of the machine that the program is for, as far as it depends on them; all 0: not known. */
 typedef struct host_speed {
   double link_latency_ns, post_ns, link_bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
@@ -53,7 +53,7 @@ typedef struct host_speed {
 } host_speed;
 
 typedef struct host_options {
-  host_pipeline pipeline; /* lowering tells with it why a collective has no such form */
+  host_pipeline pipeline; /* to say why a collective has another form */
   host_speed speed;
   bool one_phase; /* loops are not split (phases.c), which would need buffers for all iterations */
   bool deterministic; /* iterations add up in the order of the pieces, whatever the form */
@@ -72,7 +72,7 @@ NODISCARD status host_lower(ir_func *f, const host_options *options, ir_func **r
  * (streams.c) */
 uint32_t host_distribute_streams(ir_func *h);
 
-/* Makes views of results that only look at their operand differently, instead of copies into buffers.
+/* Turns results that only look at their operand differently into views, instead of copies in buffers.
  * Returns how many. (views.c) */
 uint32_t host_make_views(ir_func *h);
 

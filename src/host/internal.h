@@ -21,7 +21,7 @@ typedef struct stream_axis {
   bool scattered;         /* slices are whole until they are cut, each by itself, along */
   uint32_t scatter_axis;  /* this mesh axis */
   ir_scalar count;        /* iterations */
-  bool cut_short;         /* perhaps fewer than the axis has positions: the rest are empty */
+  bool cut_short;         /* `count` may be less than its positions: the rest are empty */
   bool swizzled;         /* device c takes slice (i + c) mod count in iteration i, where c is its */
   uint32_t swizzle_axis; /* coordinate along this mesh axis */
 } stream_axis;
@@ -46,8 +46,8 @@ typedef struct op_plan {
   step_kind kind;
   const shard_comm *comm; /* SLICES, MOVES */
   uint32_t partial;       /* mesh axes along which devices compute partial results */
-  bool unreduced;         /* the only operation that reads these takes them as they are */
-  bool carried;           /* and is linear, not a sum */
+  bool unreduced;         /* what reads these takes them as they are */
+  bool carried;           /* these readers are linear operations or copies, not sums */
   bool gathered;          /* MOVES: each slice of a stream is gathered by itself */
   bool by_pieces; /* a stream runs over what the communication takes apart or puts together */
   stream_axes axes;
@@ -133,7 +133,7 @@ const char *host_cuts_problem(const lowering *l, ir_tensor t, uint32_t dim);
 /* Leaves to binding what only the extents tell about cuts that have no problem. */
 void host_require_cuts(const lowering *l, ir_tensor t, uint32_t dim);
 /* Where devices hold a part of each slice, makes the slices those of the running device's part; false if
- * such slices cannot be told apart there. */
+ * there are no such slices. */
 bool host_fit_stream(const lowering *l, ir_tensor t, stream_axis *a);
 /* The form that the schedule asks for, of a move whose stream goes over pieces; BROADCAST: none. */
 ir_form host_form_asked(const lowering *l, const ir_op_data *op);
@@ -150,8 +150,8 @@ bool host_plan_devices(lowering *l, const ir_op_data *op, op_plan *plan);
 bool host_join_pieces(const lowering *l, const ir_op_data *op, op_plan *plan, const op_plan *made);
 /* Takes away stream axes along dimensions that a move cuts differently from before. */
 void host_drop_recut_streams(const lowering *l, const ir_op_data *op, op_plan *plan);
-/* Does the slice or pad make a dimension shorter or longer of which devices hold parts? They do so
- * with their own part: others are computed whole (shard/positions.c). */
+/* Does the slice or pad make a dimension shorter or longer of which devices hold parts? Each device then
+ * does so with its own part. Other slices and pads are computed whole (shard/positions.c). */
 bool host_resizes_part(const lowering *l, const ir_op_data *op, uint32_t dim);
 /* Must the operation be told where its part of dimension `dim` begins in the whole result? */
 bool host_needs_device_offset(const lowering *l, const ir_op_data *op, const op_plan *plan,

@@ -11,7 +11,7 @@
  * rows may round otherwise, and what devices hold of the same part is equal bit for bit. */
 #include "host/internal.h"
 
-/* The level that goes over the pieces of what is moved, if its own one is to come first. */
+/* Finds the level that runs over the pieces of what is moved, if the own piece is to come first. */
 static bool find_level(const lowering *l, own_first *own) {
   for (uint32_t i = 0; i < own->len; i++) {
     ir_op o = l->f->order.data[own->first + i];
@@ -25,8 +25,8 @@ static bool find_level(const lowering *l, own_first *own) {
   return false;
 }
 
-/* Can the operation be done for the own piece before the loops? Of the loops it must be in the one over
- * pieces, and what it makes must be there for one piece or for all of them. */
+/* Can the operation be done for the own piece before the loops? It must be in the loop over pieces, and its
+ * result must be kept for one piece or for all of them. */
 static bool fits(const lowering *l, ir_op o, const own_first *own, uint32_t pieces) {
   const op_plan *plan = &l->ops[o.id];
   if (plan->axes.len <= own->level || plan->loop[own->level] != pieces || plan->partial)
@@ -40,7 +40,7 @@ static bool fits(const lowering *l, ir_op o, const own_first *own, uint32_t piec
          IR_SAME(plan->comm->from, plan->comm->to);
 }
 
-/* Do other devices compute what the device makes of its own piece, in slices, and might that differ? */
+/* Do other devices compute the same in slices, and might the result differ? */
 static bool is_shared(const lowering *l, ir_op o, const own_first *own) {
   const ir_op_data *op = ir_op_at(l->f, o);
   shard_placement p;

@@ -107,7 +107,7 @@ static void uniform_key(rewriting *r) {
   key->i = (int64_t)hash_bytes(name, strlen(name));
 }
 
-/* A part of x along the axis that is written to does not tell how long that is. */
+/* A part of x does not tell how long x is along the axis that is written to. */
 static void rewrite_update(rewriting *r) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(r->l->f, r->op->result, dims);

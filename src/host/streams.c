@@ -26,7 +26,7 @@ typedef struct distribution {
   ir_func *h;
   ir_stream main;   /* the calling stream */
   ir_scalar turns;  /* iterations that take turns, in all */
-  uint32_t *varies; /* by tensor id: in this loop, its number, each iteration has its own */
+  uint32_t *varies; /* by tensor id: number of the last loop whose iterations have one each */
   uint32_t n;       /* loops so far */
 } distribution;
 

@@ -101,8 +101,8 @@ static void add_parts(lowering *l, uses *u, ir_op o) {
 }
 
 /* ---- linear operations ---- */
-/* Are operand k and the result whole along `mesh_axes`, or both to be scattered? Then all that the operation reads must
- * be whole there, since parts are. */
+/* Are operand k and the result whole along `mesh_axes`, or both to be scattered? Then all that the operation
+ * reads must be whole there, since parts are. */
 static bool scatters_alike(const lowering *l, const ir_op_data *op, uint32_t k,
                            uint32_t mesh_axes) {
   for (uint32_t left = mesh_axes; left; left &= left - 1) {
@@ -167,8 +167,8 @@ static uint32_t readers_of(const uses *u, ir_tensor t, const ir_op **readers) {
 static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint32_t mesh_axes,
                             uint32_t steps);
 
-/* How many elements are reduced if `o` takes the parts of `t`: those of its result, or of what
- * comes of that; none where that meets other parts in a sum. */
+/* How many elements are reduced if `o` takes the parts of `t`: those of its result, or of a later one; 0
+ * where that meets other parts in a sum. */
 static double reduced_after(const lowering *l, const uses *u, ir_op o, ir_tensor t,
                             uint32_t mesh_axes, uint32_t steps) {
   if (ir_op_adds(ir_op_at(l->f, o)))
@@ -190,8 +190,8 @@ static double least_reduced(const lowering *l, const uses *u, ir_tensor t, uint3
   return sum;
 }
 
-/* Fewer elements than `t` has: as many would only be reduced in another order. All that read it
- * take parts then. */
+/* Lets all readers of `t` take its parts if fewer elements than `t` has are reduced then. As many would only
+ * be reduced in another order. */
 static bool carry(lowering *l, uses *u, ir_tensor t, uint32_t mesh_axes) {
   const ir_op *readers;
   uint32_t n = readers_of(u, t, &readers);
@@ -217,7 +217,7 @@ static void carry_parts(lowering *l, uses *u, ir_op o) {
   }
 }
 
-/* Of what is reduced, each device takes its piece: parts are scattered then. */
+/* Where each device takes its piece of what is reduced, the parts are scattered instead. */
 static void scatter_parts(lowering *l, const uses *u, ir_op o) {
   op_plan *plan = &l->ops[o.id];
   if (plan->kind != STEP_SLICES || plan->axes.len || plan->comm->mesh_axis < 0) return;
@@ -234,7 +234,7 @@ static void scatter_parts(lowering *l, const uses *u, ir_op o) {
   made->carried = true;
 }
 
-/* A sum that takes parts is a reason for others to be carried to it. */
+/* Goes in rounds, because a sum that takes parts is a reason to carry others to it. */
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
   uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch), true};

@@ -108,8 +108,8 @@ static ir_axes kept_of(emitter *e, ir_axes axes, ir_axes kept) {
   return ir_axes_new(e->h, list, n);
 }
 
-/* Takes off the dimensions, or the parts of them, that the innermost `inside` loops already fix. Along the
- * mesh axes in `without` slices are not cut yet. */
+/* Drops the dimensions that the first `inside` levels of the nest fix, or shortens them to the part that is
+ * left. Along the mesh axes in `without` slices are not cut yet. */
 static void cut_domains(emitter *e, ir_domains *d, const op_plan *plan, uint32_t inside,
                         uint32_t without) {
   ir_axis kept[IR_MAX_RANK];
@@ -248,7 +248,7 @@ static void shard_loop(emitter *e, const stream_axis *s, ir_axis inner, ir_axis 
   loop[(*n)++] = inner;
 }
 
-/* An axis of which devices hold longer parts shows the device axis before it. */
+/* An axis of which each device holds a longer part gets the device axis before it. */
 static void device_axes(emitter *e, ir_axis a, ir_mesh mesh, ir_axis *loop, uint32_t *n) {
   const ir_cut_axis *cut = ir_host_cut_of(e->h, a);
   if (!cut || cut->n_cuts != 1 || ir_axis_at(e->h, a)->mark.kind == IR_MARK_MESH) return;

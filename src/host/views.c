@@ -102,8 +102,9 @@ static void note_instr(void *context, ir_func *h, ir_instr i, uint32_t depth) {
 }
 
 /* ---- which ---- */
-/* Has the result the extents that the operation gives, and memory in the order of its dimensions? A part of
- * an axis that a broadcast inserts is no view; elsewhere binding compares what only the extents tell. */
+/* Does the result have the extents that the operation gives, and memory in the order of its dimensions? A
+ * part of an axis that a broadcast inserts is no view. Elsewhere binding compares what only the extents
+ * tell. */
 static bool fits(ir_func *h, bool exactly, ir_axis a, ir_axis b) {
   ir_proof same = ir_func_equal(h, ir_axis_size(h, a), ir_axis_size(h, b));
   return exactly ? same == IR_TRUE : same != IR_FALSE;
@@ -150,7 +151,7 @@ static bool is_dense(viewing *v, ir_tensor t) {
   return x->allocated && IR_SAME(x->root, t) && !x->keeps && is_plain(v, t);
 }
 
-/* The dimension of its operand that dimension i of a permute is. */
+/* The dimension of the operand that becomes dimension i of a permute. */
 static uint32_t permuted_dim(const ir_op_data *op, uint32_t i, uint32_t rank) {
   if (op->code == IR_OP_TRANSPOSE) return i + 2 < rank ? i : i + 2 == rank ? rank - 1 : rank - 2;
   int64_t dim = ir_op_attr(op, "order")->ints[i];
@@ -193,8 +194,8 @@ static bool can_look(viewing *v, ir_instr i) {
 }
 
 /* ---- rewriting ---- */
-/* Where the block allocates what the computation, the instruction at `i` or all that an `if` there does,
- * writes; the length: it does not. */
+/* The position at which the block allocates `t`, which the instruction at `i`, or all of an `if` there,
+ * writes; the block's length: it does not. */
 static uint32_t find_allocation(const viewing *v, const ir_block *block, uint32_t i, ir_tensor t) {
   for (uint32_t k = i; k-- > 0;) {
     const ir_instr_data *d = ir_instr_at(v->h, block->data[k]);
@@ -216,7 +217,7 @@ static void look(viewing *v, ir_instr i) {
   const ir_op_data *op = ir_op_at(v->h, d->op);
   bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
   if (t->reshaped && !reshape) set_order(v, op);
-  /* A permute hands on what it is for: its operand keeps the buffer and the order that it has now. */
+  /* The view must stay dense, so its operand keeps its buffer and its order. */
   if (reshape || t->reshaped) v->of[op->operands[0].id].reshaped = true;
   d->kind = IR_VIEW;
   d->sliced = NULL;
@@ -225,7 +226,7 @@ static void look(viewing *v, ir_instr i) {
   if (x->last < t->last) x->last = t->last;
 }
 
-/* From the end on: a view of a view must not outlive what that one looks at. */
+/* Goes backward: a view of a view must not outlive what that one looks at. */
 static uint32_t view_block(viewing *v, ir_block *block) {
   uint32_t n = 0, kept = 0;
   for (uint32_t i = block->len; i-- > 0;) {

@@ -8,7 +8,7 @@
 #include "order/order.h"
 #include "pass/passes.h"
 
-/* Of machines that are not known. */
+/* What is assumed of a machine that is not known. */
 static order_machine usual(void) {
   order_machine m = order_nominal;
   m.latency_ns = m.post_ns;

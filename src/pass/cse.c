@@ -39,7 +39,7 @@ static uint64_t op_hash(const ir_op_data *op) {
   return hash_mix(hash_bytes(op->operands, op->n_operands * sizeof *op->operands), op->code);
 }
 
-/* Outputs, what the schedule names, and what must be drawn by itself. */
+/* Outputs, and what the schedule names. */
 static bool *find_pinned(const ir_func *f, arena *scratch) {
   bool *pinned = arena_alloc(scratch, f->tensors.len);
   for (uint32_t i = 0; i < f->outputs.len; i++) pinned[f->outputs.data[i].id] = true;
@@ -82,7 +82,7 @@ static bool has_repeats(const ir_func *f, const bool *pinned, arena *scratch) {
   return false;
 }
 
-/* What `op` makes is what `first` makes. */
+/* Notes that the results of `first` take the place of those of `op`. */
 static void replace(ir_func *f, const ir_op_data *op, const ir_op_data *first, ir_tensor *instead) {
   for (uint32_t k = 0; k < ir_op_n_results(op); k++) {
     ir_tensor was = ir_op_result(op, k), is = ir_op_result(first, k);

@@ -3,7 +3,7 @@
 #include "ir/build.h"
 #include "pass/passes.h"
 
-/* How many of its results there must be, for those that are used; 0: none is. */
+/* How many results must stay, up to the last one that is used; 0: none is used. */
 static uint32_t n_needed(const ir_op_data *op, const bool *live) {
   uint32_t n = ir_op_n_results(op);
   while (n > 0 && !live[ir_op_result(op, n - 1).id]) n--;
@@ -37,7 +37,8 @@ static void note_removed(ir_func *f, uint32_t name) {
   vec_push(&f->module->memory, &f->removed, ((ir_removed){name, IR_RULE_DEAD, 0}));
 }
 
-/* The results from the first-th on are gone. Steps of a sharded form were never there for the user. */
+/* Notes that the results from the first-th on are removed; not those of steps of a sharded form, which the
+ * user did not write. */
 static void note_results(ir_func *f, const ir_op_data *op, uint32_t first) {
   if (op->why) return;
   for (uint32_t k = first; k < ir_op_n_results(op); k++)

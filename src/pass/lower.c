@@ -2,7 +2,7 @@
 #include "host/host.h"
 #include "pass/passes.h"
 
-/* Lowering has room for as many operands. */
+/* Lowering has room for this many operands. */
 enum { MAX_OPERANDS = 64 };
 
 status pass_lower(ir_func *f, pass_ctx *ctx) {

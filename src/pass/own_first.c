@@ -1,5 +1,5 @@
-/* own-first: lets streams over the pieces of devices, each of which counts them from its own, begin with
- * that one: it is there already, so it comes before the loop, and others arrive meanwhile.
+/* own-first: lets streams over the pieces of devices begin with the device's own piece, where each device counts
+ * from its own. That piece is there already, so it comes before the loop, and others arrive meanwhile.
  *
  *   a$1[0] = stream.offset    =>    a$1[0] = stream.own */
 #include "pass/passes.h"

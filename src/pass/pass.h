@@ -2,8 +2,8 @@
  *
  * The rows of passes.def are in the order of the default pipeline: the way from a fusion as it was
  * written to the host program that runs. A pass rewrites a function in place. What it leaves prints,
- * parses back, verifies and computes the same; and the rest of the pipeline makes the same of what was
- * parsed back as of what it would have got (only reasons are lost, docs/passes.md).
+ * parses back, verifies and computes the same; and the rest of the pipeline gives the same result for
+ * the program that was parsed back as for the one in memory (only reasons are lost, docs/passes.md).
  *
  * On request the manager verifies after every pass, and returns a reproducer when a pass or the
  * verification fails: the text before the pass, and the passes still to run. */
@@ -23,8 +23,8 @@ typedef struct pass_ctx {
 
 /* What a pass looks at. Definition passes change what is computed, and with it the scheduled view, which
  * the manager derives again; schedule and shard passes change statements and the view together; host and
- * join passes see host programs. What shard passes and later ones leave is no longer what definition and
- * schedule passes look at: a list of passes must not go back. */
+ * join passes see host programs. Definition and schedule passes cannot work on what shard passes and later
+ * ones leave, so a list of passes must not go back. */
 typedef enum pass_level {
   PASS_DEFINITION,
   PASS_SCHEDULE,

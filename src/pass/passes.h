@@ -8,7 +8,7 @@
 #include "pass/passes.def"
 #undef PASS
 
-/* Drops what only an operation needed that is written differently now. */
+/* Drops operations that were needed only by one that is written differently now. */
 status pass_drop_unused(ir_func *f, pass_ctx *ctx);
 
 #endif

@@ -8,7 +8,7 @@
 #include "pass/passes.h"
 #include "shard/shard.h"
 
-/* Reasons outlive the view. */
+/* Reasons are kept, although the view that has them is dropped. */
 status pass_drop_unused(ir_func *f, pass_ctx *ctx) {
   uint32_t reasons = f->whys.len;
   TRY(pass_dce(f, ctx));

@@ -6,7 +6,7 @@
 #include "pass/passes.h"
 #include "schedule/schedule.h"
 
-/* A dimension as it is, or in another order. */
+/* Is `a` a dimension, or one that is swizzled? */
 static bool is_dimension(const ir_func *f, const ir_domains *d, ir_axis a) {
   const ir_axis_data *axis = ir_axis_at(f, a);
   if (axis->def.id && ir_transform_at(f, axis->def)->kind == IR_SWIZZLE)

@@ -1,4 +1,4 @@
-/* views: makes views of results that only look at their operand differently.
+/* views: turns results that only look at their operand differently into views.
  *
  *   t : f32[m, n] = allocate()
  *   t <- transpose(x)                =>    t : f32[m, n] = transpose(x)

@@ -11,11 +11,11 @@
 
 typedef struct rewriting {
   ir_func *f;
-  ir_op_data op;                             /* the slice, */
-  ir_op_data pad;                            /* of which pad */
-  uint32_t rank;                             /* of both */
-  ir_attr window[3];                         /* starts, stops, steps: all 1, */
-  ir_attr within[3];                         /* and those of the steps within it */
+  ir_op_data op;     /* the slice */
+  ir_op_data pad;    /* the pad that it slices */
+  uint32_t rank;     /* of both */
+  ir_attr window[3]; /* starts, stops and steps of the window; steps are 1 */
+  ir_attr within[3]; /* those of the slice within it */
   ir_axis was[IR_MAX_RANK], is[IR_MAX_RANK]; /* dimensions of what was padded, and of the slice */
 } rewriting;
 
@@ -38,7 +38,7 @@ static bool is_slice_of_pad(rewriting *r, ir_op o) {
   return true;
 }
 
-/* Where the window begins, of those that the steps from `start` on are within: where x does, or close to it. */
+/* Where the window begins: where x does, or as close to it as the steps from `start` on allow. */
 static int64_t window_start(int64_t before, int64_t start, int64_t step) {
   if (start < before) return start;
   return start < before + step ? before : start - step + 1;
@@ -53,7 +53,8 @@ static void set_ends(ir_attr *attrs, uint32_t dim, ir_scalar start, ir_scalar st
   ((ir_scalar *)attrs[1].scalars)[dim] = stop;
 }
 
-/* Without a step: the window's range if the dimension is padded, else that within it. */
+/* A dimension without a step: its range goes to the window if the dimension is padded, else to the slice
+ * within it. */
 static void set_plain(rewriting *r, uint32_t dim, ir_scalar first, ir_scalar size, ir_scalar left) {
   ir_scalar last = ir_scalar_add(&r->f->module->scalars, first, left), zero = constant(r, 0);
   int64_t before, after;
@@ -63,7 +64,7 @@ static void set_plain(rewriting *r, uint32_t dim, ir_scalar first, ir_scalar siz
   set_ends(r->within, dim, plain ? first : zero, plain ? last : left);
 }
 
-/* Along one dimension; false: there is no such window. */
+/* Finds the window along one dimension; false: there is none. */
 static bool find_window(rewriting *r, uint32_t dim, bool *stepped) {
   ir_scalars *s = &r->f->module->scalars;
   int64_t step = ir_op_attr(&r->op, "steps")->ints[dim], before, start;
@@ -128,7 +129,7 @@ static ir_tensor write_window(rewriting *r) {
   return result;
 }
 
-/* Only where devices may have pieces of it. */
+/* May devices have pieces? Without them the rewrite gains nothing. */
 static bool marks_devices(const ir_func *f) {
   for (uint32_t i = 0; i < f->statements.len; i++) {
     const ir_stmt *s = &f->statements.data[i];
