@@ -49,7 +49,8 @@ static bind_motion product(bind_motion a, bind_motion b, int64_t value) {
   return fits ? m : unknown(value);
 }
 
-/* A quotient or remainder by m that begins anew after so many iterations is worth a window of that length. */
+/* A quotient or remainder by m begins anew after so many iterations: asks for a window of a multiple of
+ * them. */
 static void want(bind_watch *w, int64_t step, int64_t m, int64_t horizon) {
   int64_t turns = m / ir_gcd(step, m), all;
   if (!w->probes || horizon >= w->left || turns > BIND_LONGEST_WINDOW) return;
@@ -58,7 +59,7 @@ static void want(bind_watch *w, int64_t step, int64_t m, int64_t horizon) {
   else w->too_long = true;
 }
 
-/* How long a / m stays what it is. */
+/* For how many windows a / m keeps its value. */
 static int64_t same_quotient(bind_motion a, int64_t m, int64_t quotient) {
   int64_t first, end;
   if (!mul(quotient, m, &first) || !add(first, m, &end)) return 1;
@@ -86,7 +87,7 @@ static bind_motion remainder_of(bind_watch *w, bind_motion a, bind_motion b, int
   return m;
 }
 
-/* The one of the two that is less, as long as it is. */
+/* The smaller of the two, for as long as it is the smaller one. */
 static bind_motion smaller(bind_motion a, bind_motion b) {
   bind_motion less = a.value <= b.value ? a : b, more = a.value <= b.value ? b : a, way = {0};
   way.horizon = least(a.horizon, b.horizon);

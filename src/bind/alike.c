@@ -6,8 +6,8 @@
  *   - as the position of a slice in a dimension that has as many blocks as the mesh has devices along the
  *     axis. The memory of the buffer then turns with the rank, and so must everything that touches it: each
  *     view of that buffer is one block, or has all blocks alike.
- * Ranks that have another value elsewhere are not like this one; those that have the same may still be. The root of a collective does what others do not: it
- * touches one more buffer. Each post of such a collective has that, too. */
+ * A rank on which another value differs is not like this one; ranks with the same value may still be. The root
+ * of a collective touches one more buffer than the others, so each post of such a collective has that buffer. */
 #include "bind/internal.h"
 
 /* Evaluations of scalars for other ranks. */
@@ -41,7 +41,7 @@ typedef struct coordinates {
   bool one_axis;
 } coordinates;
 
-/* Those that occur in x; false: too many. */
+/* Finds the coordinates that occur in x; false: there are too many. */
 static bool find_coordinates(const binder *b, ir_scalar x, coordinates *c) {
   const ir_scalars *s = &b->h->module->scalars;
   *c = (coordinates){.one_axis = true};
@@ -74,7 +74,7 @@ static void set_one_apart(binder *b, int64_t position) {
   b->differs[position] = true;
 }
 
-/* Ranks at that position, of the mesh or along the axis, have another plan. */
+/* Notes that ranks at that position, of the mesh or along the axis, have another plan. */
 static void set_apart(binder *b, const coordinates *c, int64_t position) {
   const ir_mesh_data *m = b->alike;
   if (!c->one_axis || m->rank == 1) set_one_apart(b, position);
@@ -82,7 +82,7 @@ static void set_apart(binder *b, const coordinates *c, int64_t position) {
     if (ir_mesh_coordinate(m, p, c->list[0].axis) == position) set_one_apart(b, p);
 }
 
-/* False: it would take too long. */
+/* Compares x with its value on other ranks. False: it would take too long. */
 static bool compare(binder *b, ir_scalar x, int64_t value) {
   coordinates c;
   if (!find_coordinates(b, x, &c)) return false;
@@ -213,7 +213,7 @@ static bool has_all_blocks(const rt_view *v, const bind_turn *t) {
   return false;
 }
 
-/* Whole periods, without gaps. */
+/* Does the view consist of whole periods, without gaps? */
 static bool is_whole(const rt_view *v, const bind_turn *t) {
   int64_t stride = 1;
   for (uint32_t i = v->rank; i-- > 0;) {
@@ -244,7 +244,7 @@ static bool views_fit(const binder *b, const bind_turn *turns) {
     if (!t->axis || rt_view_is_empty(v)) continue;
     bool moves = b->view_turns.data[i].axis;
     bool fits = moves ? is_in_block(v, t) : is_whole(v, t) || has_all_blocks(v, t);
-    /* In a loop it must stay so. */
+    /* In a loop it must stay so in all repetitions. */
     bool stays = v->step_bytes % (moves ? t->block_bytes : t->period_bytes) == 0;
     if (!fits || !stays) return false;
   }
@@ -257,7 +257,7 @@ static bool share_bytes(const rt_buffer *x, const rt_buffer *y) {
          y->offset_bytes < x->offset_bytes + x->size_bytes;
 }
 
-/* Another buffer in the same memory would not turn with it. */
+/* Are buffers that turn alone in their memory? Another one there would not turn with them. */
 static bool are_alone(binder *b, const bind_turn *turns) {
   const rt_plan *plan = b->plan;
   for (uint32_t i = 0; i < plan->n_buffers; i++) {

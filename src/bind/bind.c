@@ -43,7 +43,7 @@ static void make_clocks(binder *b, uint32_t room) {
   b->clock_room = room;
 }
 
-/* A clock for each stream up to `stream`; new ones know only of themselves. */
+/* Makes a clock for each stream up to `stream`; a new one knows only of itself. */
 static bool reach_stream(binder *b, const ir_instr_data *d, int64_t stream) {
   if (stream < 0 || stream >= RT_MAX_STREAMS) {
     return bind_error(b, d, "there is no stream %lld; streams are numbered 0 to %d",
@@ -71,7 +71,8 @@ static bool stream_number(binder *b, const ir_instr_data *d, uint32_t *number) {
   return true;
 }
 
-/* Positions count launches: what a stream has done that another may have to wait for. */
+/* Is the current stream ordered after all that `other` has done? Positions count launches: what another
+ * stream may have to wait for. */
 static bool is_implied(const binder *b, uint32_t other) {
   for (uint32_t s = 0; s < b->plan->n_streams; s++) {
     /* mutant: plan_no_waits */
@@ -121,7 +122,7 @@ static int64_t least_steps(const binder *b, const ir_block *block) {
   return all;
 }
 
-/* Before an outermost loop begins: hopeless ones end here. */
+/* Refuses an outermost loop that takes too many steps in any case, before it begins. */
 static bool loop_affordable(binder *b, const ir_instr_data *d, int64_t n) {
   int64_t least = n > 0 ? times_steps(n, add_steps(least_steps(b, &d->body), 1)) : 0;
   if (least <= b->max_steps - b->steps) return true;
@@ -130,7 +131,7 @@ static bool loop_affordable(binder *b, const ir_instr_data *d, int64_t n) {
                     (long long)b->max_steps);
 }
 
-/* An instruction or an iteration. */
+/* Counts an instruction or an iteration. */
 static bool take_step(binder *b, const ir_instr_data *d) {
   const ir_instr_data *at = b->loop ? b->loop : d;
   if (++b->steps > b->max_steps)

@@ -21,7 +21,8 @@ typedef struct bind_options {
   bool keep_waits;     /* also waits for streams that did nothing new since the last wait */
   bool folds_in_place; /* as in rt_device_ops */
   bool lends;          /* the memory of outputs may hold other values before they are written */
-  /* With `lends`, not of donated outputs: by output, >= 0 if it will be in the memory of an input. NULL: none. */
+  /* With `lends`: by output, >= 0 if it will be in the memory of an input, so that it is not lent. NULL:
+   * none. */
   const int64_t *donated;
   uint32_t loops;               /* keep loops of so many repetitions or more; 0: unroll all */
   int64_t max_steps, max_bytes; /* 0: BIND_MAX_STEPS, BIND_MAX_PLAN_BYTES */
@@ -30,6 +31,6 @@ typedef struct bind_options {
 /* Binds a host program to the extents of `env` (complete and checked). Errors of the program that show only now
  * are diagnostics of the module, with STATUS_BAD_PROGRAM. */
 NODISCARD status bind_plan(const ir_env *env, const bind_options *options, const allocator *memory,
-                         rt_plan **result);
+                           rt_plan **result);
 
 #endif

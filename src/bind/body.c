@@ -14,7 +14,7 @@ typedef struct building {
 } building;
 
 /* ---- values ---- */
-/* What other kernels left there is none of this one's. */
+/* Does step number `step`, counted from 1, of this kernel compute t? Numbers that other kernels left do not. */
 static bool is_step(const building *w, uint32_t step, ir_tensor t) {
   return step > 0 && step <= w->n_steps &&
          IR_SAME(ir_instr_at(w->b->h, w->launch->body.data[step - 1])->tensor, t);

@@ -5,7 +5,7 @@
 
 /* ---- names ---- */
 
-/* The posts of a communication or group that bears a name now. */
+/* The posts that the name of a communication or group has now. */
 static bind_comms *named(binder *b, uint32_t name) {
   uint32_t at = map_get(&b->comm_names, name, 0);
   if (at == 0) {
@@ -50,8 +50,8 @@ typedef struct posting {
 
 static const char *name_of(const posting *p, ir_tensor t) { return ir_tensor_name(p->b->h, t); }
 
-/* The view of a buffer that takes part, and its elements; a tensor that is not on this device, or has no
- * role here, is none. */
+/* The view of a tensor that takes part, and its elements. There is none if the tensor is not on this device,
+ * or has no role here. */
 static bool take_buffer(posting *p, ir_tensor t, bool role, uint32_t *view, int64_t *count) {
   *view = RT_NO_VIEW;
   *count = 0;
@@ -74,7 +74,7 @@ static bool same_team(const bind_team *t, const int64_t *line, uint32_t n) {
   return same;
 }
 
-/* Each list of devices is there once, so that those of one team have one address. */
+/* Each list of devices is stored once, so that equal teams have one address. */
 static uint32_t team_of(binder *b, const int64_t *line, uint32_t n) {
   for (uint32_t i = 0; i < b->teams.len; i++)
     if (same_team(&b->teams.data[i], line, n)) return i;
@@ -117,8 +117,8 @@ static bool find_team(posting *p) {
   return true;
 }
 
-/* May its peers be others in the next iteration? If this plan represents other ranks, they are as far from each rank in
- * all iterations. */
+/* May its peers be others in the next iteration? If this plan represents other ranks, they are as far from
+ * each rank in all iterations. */
 static bool may_move(const posting *p) {
   bool message = p->d->comm == IR_COMM_SEND || p->d->comm == IR_COMM_RECV;
   return message && bind_is_alone(p->b);
@@ -259,8 +259,8 @@ static void put(binder *b, ir_instr at, rt_instr_kind kind, uint32_t post) {
   if (p->root_view) bind_touch(b, bind_view_at(b, p->root_view - 1)->buffer);
 }
 
-/* Messages are matched per pair, in whatever team they are posted: they are kept in order together. Here
- * and now, this post becomes the last one. */
+/* The post that this one must come after: the last one of its team; of messages, which are matched per pair
+ * in whatever team they are posted, the last message. This post then becomes the last one. */
 static uint32_t last_on_team(posting *p) {
   binder *b = p->b;
   uint32_t *last =

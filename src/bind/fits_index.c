@@ -1,4 +1,4 @@
-/* The same of families that count or look up positions. */
+/* What families that count or look up positions ask of extents. */
 #include "bind/fits.h"
 
 /* Dimension i of operand k, cut or whole, reaches `n` positions past the window's start. */
@@ -41,8 +41,8 @@ bool fits_scattered(shapes *s) {
   return true;
 }
 
-/* The result has the extents of x, or x is cut as it is; src lies somewhere along the axis, whole. How long
- * that is altogether, `of` says where x is cut. */
+/* The result has the extents of x, or x is cut as the result is. src is whole along the axis. Where x is
+ * cut, `of` says how long the axis is. */
 bool fits_updated(shapes *s) {
   const rt_view *x = fit_operand(s, 0), *src = fit_operand(s, 1), *at = fit_operand(s, 2);
   uint32_t axis = fit_position(fit_attr(s, "dim")->i, x->rank);
@@ -81,7 +81,7 @@ bool fits_made(shapes *s) {
   return true;
 }
 
-/* topk: as long as k along the axis, of which the result may be a window. */
+/* topk: the whole result has k positions along the axis; the result may be a window of it. */
 bool fits_topk(shapes *s) {
   const rt_view *x = fit_operand(s, 0);
   int64_t k = fit_attr(s, "k")->i;

@@ -1,4 +1,4 @@
-/* The same of products, rows and attention. */
+/* What products, rows and attention ask of extents. */
 #include "bind/fits.h"
 
 bool fits_matmul(shapes *s) {
@@ -96,7 +96,7 @@ bool fits_norm(shapes *s) { return normalized(s, s->r->rank - 1); }
 
 static bool divides(int64_t hk, int64_t hq) { return hk == hq || (hk > 0 && hq % hk == 0); }
 
-/* Does each head of k or v, the axis before the positions, serve several of q? Such are never cut into
+/* Does each head of k or v, the axis before the positions, serve several of q? Such heads are never cut into
  * slices. */
 static bool is_grouped(const shapes *s, uint32_t k) {
   const rt_view *q = fit_operand(s, 0), *x = fit_operand(s, k);
@@ -115,7 +115,7 @@ static bool batches_fit(shapes *s, uint32_t k) {
          fit_along_aligned(s, k, x->rank - 3, n - 3);
 }
 
-/* With a causal mask the first row's number counts, also where q is cut. */
+/* A causal mask needs the number of the first row, even where q is cut. */
 bool fits_sdpa(shapes *s) {
   const rt_view *q = fit_operand(s, 0), *k = fit_operand(s, 1), *v = fit_operand(s, 2);
   uint32_t n = s->r->rank;

@@ -1,8 +1,8 @@
 /* Values of the pool in the memory of outputs that are not written yet.
  *
  * An output is the caller's memory from the beginning of a run, and is not read before it is written. So a value
- * that is needed no more by then may be there. Only values that are in use where the program needs most
- * memory are moved, as long as that makes it less. */
+ * that is used for the last time before that may be in it. Only values that are in use where the program needs
+ * most memory are moved, as long as that lowers the peak. */
 #include "bind/lend.h"
 
 #include <string.h>
@@ -71,8 +71,8 @@ static void look_at_all(lender *x) {
   }
 }
 
-/* One access writes all of it, and comes first: so what the checker says of it does not depend on what else was
- * there. */
+/* Finds the outputs that may be lent: one access writes all of the output, and is the first. What the
+ * checker says of it then does not depend on what was there before. */
 static void find_outputs(lender *x, const int64_t *donated) {
   const rt_plan *plan = x->plan;
   for (uint32_t b = 0; b < plan->n_buffers; b++) {
@@ -129,7 +129,8 @@ static bool lend(lender *x, uint32_t buffer) {
   return false;
 }
 
-/* Of two of one size the one that is needed longer: along a chain, every other value is lent. */
+/* The larger one comes first; of equal ones the one that is needed longer: along a chain, every other value
+ * is lent. */
 static bool comes_first(const lender *x, uint32_t a, uint32_t b) {
   int64_t p = bytes_of(x, a), q = bytes_of(x, b);
   uint32_t m = x->lives->of[a].end, n = x->lives->of[b].end;
@@ -159,7 +160,7 @@ static uint32_t next_of(const lender *x, uint32_t instr, uint32_t last) {
   return best;
 }
 
-/* The first that can be. */
+/* Lends to the first of them that finds a place. */
 static bool lend_at(lender *x, uint32_t instr) {
   uint32_t b = next_of(x, instr, BIND_NO_LOAN);
   while (b != BIND_NO_LOAN && !lend(x, b)) b = next_of(x, instr, b);

@@ -1,5 +1,5 @@
-/* Lists of numbers in a plan (extents, strides, offsets, attributes), each there once; and rows, which
- * grow with the plan. */
+/* Lists of numbers in a plan (extents, strides, offsets, attributes), each stored once; and rows, which grow
+ * with the plan. */
 #include <string.h>
 
 #include "bind/internal.h"

@@ -78,7 +78,8 @@ static bind_mark mark(const binder *b) {
   return (bind_mark){b->instrs.len, b->tasks.len, b->buffers.len, b->posts.len};
 }
 
-/* What the second window begins with. The arrays are there once, since windows do not nest. */
+/* Keeps the state that the second window begins with. Its arrays are allocated once, since windows do not
+ * nest. */
 static void keep_state(binder *b) {
   bind_state *s = &b->before;
   uint32_t n = b->clock_room, tensors = b->h->tensors.len;
@@ -108,7 +109,7 @@ static void watch(binder *b, bind_try *t, int64_t i, int64_t period) {
   b->watch = &t->watch;
 }
 
-/* i is its first iteration. */
+/* Begins a window with iteration i. */
 static void begin_window(binder *b, bind_try *t, bind_phase phase, int64_t i) {
   t->phase = phase;
   t->left = t->watch.wanted;
@@ -188,7 +189,7 @@ static bool same_task(const binder *b, const bind_try *t, const rt_task *x, cons
   return same;
 }
 
-/* Number `second` of the second window, `first` of the first; or one window before. */
+/* Is post `second` what `first` is one window earlier? */
 static bool same_number_of_post(const bind_try *t, uint32_t first, uint32_t second) {
   if (first == RT_NO_POST || second == RT_NO_POST) return first == second;
   return second >= t->marks[0].posts && second - first == t->marks[1].posts - t->marks[0].posts;
@@ -199,7 +200,7 @@ static bool same_side(const binder *b, const bind_try *t, uint32_t first, uint32
   return same_view(b, t, first, second);
 }
 
-/* Peers may have moved: that they may is known when they are found. */
+/* Peers may differ; whether they may was checked when they were found. */
 static bool same_peers(const rt_post *x, const rt_post *y) {
   return (x->to < 0) == (y->to < 0) && (x->from < 0) == (y->from < 0);
 }
@@ -237,7 +238,7 @@ static bool is_joined_there(const binder *b, uint32_t instr) {
   return false;
 }
 
-/* What is under way when an iteration ends would need room of its own. NULL: all is over then. */
+/* Says which communication is open at the end of a window, where it would need room of its own; NULL: none. */
 static const char *leaves_open(const binder *b, const bind_try *t) {
   for (uint32_t i = t->marks[1].instrs; i < b->instrs.len; i++) {
     const rt_instr *x = bind_row(&b->instrs, i);
@@ -252,7 +253,7 @@ static const char *leaves_open(const binder *b, const bind_try *t) {
   return NULL;
 }
 
-/* Every buffer of the window is freed in it, and was where its like was. */
+/* Is every buffer of the window freed in it, and at the place of its counterpart in the first window? */
 static bool same_buffers(const binder *b, const bind_try *t) {
   const bind_mark *m = t->marks;
   uint32_t n = m[1].buffers - m[0].buffers;
@@ -279,8 +280,9 @@ static bool same_tensors(const binder *b) {
   return true;
 }
 
-/* Knowledge of a stream moves on with it, or stays. What moves must be beyond all that stays: then it is so in all
- * later windows too, and whether a wait is needed has the same answer in each. */
+/* A stream's knowledge of another one advances with that one from window to window, or stays. What advances
+ * must be beyond all that stays: then it is so in all later windows too, and whether a wait is needed has
+ * the same answer in each. */
 static bool same_clocks(const binder *b) {
   const bind_state *s = &b->before;
   uint32_t n = b->plan->n_streams;
@@ -342,7 +344,7 @@ static bool moves_alike(binder *b, const bind_try *t) {
   return true;
 }
 
-/* NULL: it did. */
+/* How the second window differs from the first; NULL: it does not. */
 static const char *differs(binder *b, const bind_try *t) {
   const bind_mark *m = t->marks;
   uint32_t n = m[1].instrs - m[0].instrs;
@@ -373,7 +375,7 @@ static uint32_t moved_view(binder *b, uint32_t first, uint32_t second) {
   return bind_row_add(b, &b->all_views, &v);
 }
 
-/* What comes before it in its own repetition, or in the one before. */
+/* Makes the post one of a loop. The post before it is in its own repetition, or in the one before. */
 static void move_post(binder *b, const bind_try *t, uint32_t post) {
   uint32_t n = t->marks[1].posts - t->marks[0].posts;
   rt_post x = b->posts.data[post - n], *y = &b->posts.data[post];
@@ -385,7 +387,8 @@ static void move_post(binder *b, const bind_try *t, uint32_t post) {
   if (y->before != RT_NO_POST && y->before < t->marks[1].posts) y->again = y->before + n;
 }
 
-/* What the first repetition joins of the window before it, later ones join of the repetition before. */
+/* The first repetition may join a post of the window before it. Later ones join the same post of the repetition
+ * before. */
 static void move_join(const binder *b, const bind_try *t, const rt_instr *i) {
   if (i->kind != RT_JOIN || i->task >= t->marks[1].posts) return;
   b->posts.data[i->task].next = i->task + t->marks[1].posts - t->marks[0].posts;
@@ -424,7 +427,7 @@ static void add_loop(binder *b, const bind_try *t, int64_t times) {
   move_tensors(b, times);
 }
 
-/* After the second window. The number of iterations that are done with it, beyond those bound. */
+/* Ends the second window. Returns how many iterations the loop that was made of it has beyond those bound. */
 static int64_t close_window(binder *b, bind_try *t, int64_t i) {
   bind_watch *w = &t->watch;
   int64_t times = w->windows < t->horizon ? w->windows : t->horizon - 1,
@@ -462,7 +465,6 @@ static void end_probe(binder *b, bind_try *t, int64_t i) {
   else begin_window(b, t, BIND_WINDOW_1, i);
 }
 
-/* i iterations are bound. */
 int64_t bind_try_after(binder *b, bind_try *t, int64_t i) {
   int64_t skip = 0;
   switch (t->phase) {

@@ -11,7 +11,8 @@
  *
  *   y <- gelu(x); dealloc x          ⇒   x <- gelu(x), and what was in y is in x
  *
- * Values that are gone when an output is written may be in its memory (lend.h). What is better is kept. */
+ * Values whose last use is before an output is written may be in its memory (lend.h). The new places are kept only
+ * if they take less memory than the first ones. */
 #include <string.h>
 
 #include "base/table.h"
@@ -19,12 +20,13 @@
 #include "bind/lend.h"
 #include "runtime/lives.h"
 
-/* Looking at pairs of buffers takes too long beyond: some ms. */
+/* Beyond these, comparing pairs of buffers takes too long: some ms. */
 enum { MOST_BUFFERS = 2048, MOST_STEPS = 4 * 1000 * 1000, SPAN = 32 };
-/* Other orders are tried while more than one of HOLES parts of what is in use is lost between buffers. */
+/* Other orders are tried while more than 1/HOLES of the bytes in use is lost between buffers. */
 enum { HOLES = 64, MOST_TRIES = 16 };
-/* From so many buffers on, those that take turns at one place (chains) are placed as one. A turn that begins so many
- * instructions after the one before it is too late: others could be there in between. */
+/* With at least so many buffers, those that take turns at one place (chains) are placed as one. A turn that
+ * begins more than LONGEST_GAP instructions after the one before it does not count: others could use the
+ * place in between. */
 enum { MANY_BUFFERS = 256, LONGEST_GAP = 4 * SPAN };
 
 typedef VEC(uint32_t) placed_list;
@@ -72,7 +74,7 @@ static bool is_whole(const placer *p, const rt_view *v) {
   return v->offset_bytes == 0 && bytes == p->plan->buffers[v->buffer].size_bytes;
 }
 
-/* One element after the other of both, at the same places. */
+/* Is element i of both at the same place, for all i? */
 static bool same_places(const rt_view *a, const rt_view *b) {
   if (a->rank != b->rank || ir_dtype_size_bytes(a->dtype) != ir_dtype_size_bytes(b->dtype))
     return false;
@@ -82,7 +84,7 @@ static bool same_places(const rt_view *a, const rt_view *b) {
   return true;
 }
 
-/* A copy onto itself would hide that something is out of order: what is written is what was read. */
+/* A copy does not count: onto itself it would write what was read, and hide that something is out of order. */
 static bool is_elementwise(const placer *p, const rt_task *t, uint32_t operand) {
   const rt_body *b = t->body;
   if (!b) return t->code != IR_OP_SET && t->n_more == 0 && ir_op_is_elementwise(t->code);
@@ -91,7 +93,7 @@ static bool is_elementwise(const placer *p, const rt_task *t, uint32_t operand) 
   return rt_body_is_sweep(b) && rt_body_in_place(b, operand);
 }
 
-/* Is the task the last to touch what the operand is in, and reads it in no other way? */
+/* Is the task the last to access the operand's buffer, and does it read that through this operand only? */
 static bool is_last(const placer *p, const rt_task *t, uint32_t instr, uint32_t operand) {
   const rt_view *x = &p->plan->views[t->operands[operand].view];
   uint32_t buffer = root(p, x->buffer);
@@ -125,7 +127,8 @@ static bool may_follow(const placer *p, const rt_task *t, uint32_t instr, uint32
          is_elementwise(p, t, operand) && follows(p, p->plan->instrs[instr].stream, in, y->buffer);
 }
 
-/* Another result of the task may be there, even one that nothing reads, which lives no longer than the operand. */
+/* Is another result of the task at that place already? It may be one that nothing reads, which lives no
+ * longer than the operand. */
 static bool is_taken(const placer *p, const rt_task *t, uint32_t in) {
   for (uint32_t k = 0; k < rt_task_n_results(t); k++)
     if (root(p, p->plan->views[rt_task_result(t, k)].buffer) == in) return true;
@@ -181,7 +184,7 @@ static bool meets(const placer *p, uint32_t a, uint32_t b) {
   return y->end > x->first || !rt_lives_before(&p->lives, b, a);
 }
 
-/* `other`, which is placed, among the n by offset. */
+/* Inserts `other`, which is placed, among the n conflicts by offset. */
 static void add_conflict(placer *p, uint32_t n, uint32_t other) {
   uint32_t k = n;
   for (; k > 0 && p->offset[p->conflict[k - 1]] > p->offset[other]; k--)
@@ -190,7 +193,7 @@ static void add_conflict(placer *p, uint32_t n, uint32_t other) {
   p->steps += n + 1 - k;
 }
 
-/* Those placed before that may be in use at the same time, by offset. */
+/* Collects those placed before that may be in use at the same time, by offset. */
 static uint32_t compare_all(placer *p, uint32_t at) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < at; i++)
@@ -199,7 +202,7 @@ static uint32_t compare_all(placer *p, uint32_t at) {
   return n;
 }
 
-/* In a plan in order, only those that live at the same time can be. */
+/* The same in a plan in order, where only buffers that live at the same time can be. */
 static uint32_t compare_near(placer *p, uint32_t b) {
   const rt_life *life = &p->lives.of[b];
   uint32_t n = 0;
@@ -234,7 +237,7 @@ static void place_one(placer *p, uint32_t at) {
   if (end + size > p->size_bytes) p->size_bytes = end + size;
 }
 
-/* In this order; false: it takes too long. */
+/* Places all in this order; false: it takes too long. */
 static bool place_all(placer *p) {
   uint32_t n_spans = p->spans ? p->plan->n_instrs / SPAN + 1 : 0;
   for (uint32_t s = 0; s < n_spans; s++) p->spans[s].len = 0;
@@ -289,7 +292,7 @@ static uint64_t place_key(const rt_plan *plan, uint32_t buffer) {
   return hash_mix((uint64_t)b->offset_bytes, (uint64_t)b->size_bytes);
 }
 
-/* They had one place while the program was bound, and come one right after the other. */
+/* Did they have one place while the program was bound, one right after the other? */
 static bool takes_turns(const placer *p, uint32_t first, uint32_t b) {
   const rt_buffer *x = &p->plan->buffers[first], *y = &p->plan->buffers[b];
   return x->offset_bytes == y->offset_bytes && x->size_bytes == y->size_bytes &&
@@ -297,8 +300,8 @@ static bool takes_turns(const placer *p, uint32_t first, uint32_t b) {
          rt_lives_before(&p->lives, first, b);
 }
 
-/* The iterations of a loop use their buffers in turns. On several streams each would be compared with nearly all
- * others, and together they take no less. */
+/* The iterations of a loop use their buffers in turns. On several streams each buffer would be compared with
+ * nearly all others, without saving memory. */
 static void find_chains(placer *p) {
   uint32_t n = p->plan->n_buffers;
   map last; /* place -> the first of the chain there + 1 */
@@ -318,7 +321,7 @@ static void find_chains(placer *p) {
   }
 }
 
-/* Each has the place of its chain, and its own life again. */
+/* Gives each buffer the place of its chain, and its own life again. */
 static void end_chains(placer *p) {
   for (uint32_t b = 0; p->chain && b < p->plan->n_buffers; b++) {
     p->offset[b] = p->offset[p->chain[b]];
@@ -331,8 +334,8 @@ static void have_from(rt_buffer *output, uint32_t instr) {
   if (instr < output->allocated_at) output->allocated_at = instr;
 }
 
-/* Buffers live from their first access to their last: of those that share bytes, one is gone before the other is
- * there. What became part of another one has no bytes. */
+/* Buffers live from their first access to their last: of those that share bytes, one ends before the other
+ * begins. A buffer that became part of another one has no bytes. */
 static void keep(const placer *p) {
   rt_plan *plan = p->plan;
   for (uint32_t v = 0; v < plan->n_views; v++) {

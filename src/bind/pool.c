@@ -46,7 +46,7 @@ static bind_piece *join(bind_piece *a, bind_piece *b) {
   return top;
 }
 
-/* Those before (size, begin), and the rest. */
+/* Splits a tree into the pieces before (size, begin) and the rest. */
 static void cut(bind_piece *t, int64_t size, int64_t begin, bind_piece **a, bind_piece **b) {
   if (!t) {
     *a = *b = NULL;
@@ -148,7 +148,7 @@ static void add_piece(bind_pool *p, bind_piece *t) {
   p->free_bytes += t->size;
 }
 
-/* Out of its tree; its numbers stay until it is added or dropped. */
+/* Takes a piece out of its tree; its numbers stay until it is added or dropped. */
 static void remove_piece(bind_pool *p, bind_piece *t) {
   bind_group *g = t->group;
   bind_piece *a, *b, *own;
@@ -255,8 +255,8 @@ static int64_t run_bytes(const bind_pool *p, const uint32_t *clock, int64_t at) 
   return end - at;
 }
 
-/* The smallest run of safe neighbours that is large enough; -1: none. Looking costs a step per piece,
- * of which every allocation brings some. */
+/* The smallest run of safe neighbours that is large enough; -1: none. A search takes a step of the credit
+ * per piece, and every allocation adds to the credit. */
 static int64_t best_run(bind_pool *p, const uint32_t *clock, int64_t size) {
   int64_t best = -1, best_bytes = INT64_MAX;
   if (p->free_bytes < size || p->pieces.len > p->credit) return -1;
@@ -271,7 +271,7 @@ static int64_t best_run(bind_pool *p, const uint32_t *clock, int64_t size) {
   return best;
 }
 
-/* Where the safe pieces begin that the pool ends with. */
+/* Where the safe pieces at the end of the pool begin. */
 static int64_t safe_end(const bind_pool *p, const uint32_t *clock) {
   int64_t at = p->size_bytes;
   for (const bind_piece *t; is_usable(t = piece_at(&p->ends, p, at), clock);) at = t->begin;

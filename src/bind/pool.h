@@ -38,11 +38,12 @@ typedef struct bind_pool {
 } bind_pool;
 
 void bind_pool_init(bind_pool *p, arena *memory);
-/* A range of `size_bytes` for a stream with this clock, and the accesses that came before: should it be
- * given back untouched, they still hold. Sizes are multiples of 64. False: the pool would be too large. */
+/* Takes a range of `size_bytes` for a stream with this clock. `accesses` gets the earlier accesses to the
+ * range, which still hold if it is given back untouched. Sizes are multiples of 64. False: the pool would be
+ * too large. */
 bool bind_pool_take(bind_pool *p, const uint32_t *clock, int64_t size_bytes, int64_t *offset_bytes,
                     bind_accesses *accesses);
-/* Empties the list. */
+/* Gives a range back, with the accesses to it, and empties the list. */
 void bind_pool_give(bind_pool *p, int64_t offset_bytes, int64_t size_bytes,
                     bind_accesses *accesses);
 /* Stream `stream` touches a buffer at its own position clock[stream]. */

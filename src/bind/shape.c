@@ -11,8 +11,8 @@ static bool inside(const shapes *s, uint32_t i) {
   return begin >= 0 && begin <= s->whole[i] && n <= s->whole[i] - begin;
 }
 
-/* Every offset means something: it lies inside the whole, or an operand is cut there. Where it only
- * says what was cut, it is 0 for the kernel, and the slices of a loop are alike. */
+/* Does every offset lie inside the whole, or where an operand is cut? One that only says what was cut
+ * becomes 0 for the kernel, so that the slices of a loop are alike. */
 static bool windows_inside(shapes *s) {
   for (uint32_t i = 0; i < s->r->rank; i++) {
     bool known = s->known >> i & 1, cut = s->cut >> i & 1;

@@ -84,7 +84,7 @@ static void sliced(viewing *w) {
   }
 }
 
-/* Dimensions of `x` from `from` to `to` that lie in memory as one does. */
+/* Do dimensions [from, to) of `x` lie in memory as one dimension does? */
 static bool are_one(const bind_shape *x, uint32_t from, uint32_t to) {
   for (uint32_t i = from; i + 1 < to; i++)
     if (x->strides[i] != x->extents[i + 1] * x->strides[i + 1]) return false;
@@ -124,7 +124,7 @@ static int64_t count(const int64_t *extents, uint32_t rank) {
   return n;
 }
 
-/* The extents are those written down. */
+/* The extents are those of the destination's type. */
 static bool reshaped(binder *b, const ir_instr_data *d, viewing *w) {
   ir_axis dims[IR_MAX_RANK];
   const char *name = ir_tensor_name(b->h, d->tensor);
@@ -149,7 +149,7 @@ static void look(viewing *w) {
   else permuted(w);
 }
 
-/* The destination's extents are those written down; the view must have them. */
+/* Does the view have the extents of the destination's type? */
 static bool has_type(binder *b, const ir_instr_data *d, const bind_shape *s) {
   ir_axis dims[IR_MAX_RANK];
   uint32_t rank = ir_tensor_dims(b->h, d->tensor, dims);

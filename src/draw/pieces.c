@@ -136,7 +136,7 @@ static void draw_type(draw_picture *p, ir_tensor t, const rt_piece *piece, doubl
   draw_cut_text(p, "", x, y - 7, WIDTH + GAP, part.data);
 }
 
-/* Pieces that are many ranges are drawn as one, of the first, and said to be. */
+/* Draws each piece once, at its owner. Of a piece of many ranges the first is drawn, and a note says so. */
 static void draw_pieces(draw_picture *p, ir_tensor t, const rt_piece *pieces, uint32_t n, double x,
                         double y) {
   shown s = {0};

@@ -8,7 +8,7 @@
 /* Text as a JSON string, quotes included. Safe inside a <script> too. */
 void trace_json_string(strbuf *out, const char *text);
 
-/* Is the text one JSON value? The error says where it is not. Values may be nested 64 deep. */
+/* Is the text one JSON value? The error says where it is wrong. Values may be nested 64 deep. */
 NODISCARD status trace_json_check(const char *text);
 
 #endif

@@ -91,8 +91,8 @@ static void order_sides(sides *s) {
   if (s->len) qsort(s->data, s->len, sizeof *s->data, compare_meetings);
 }
 
-/* The ranks that must have posted before this one's data moves: of a broadcast the root, of a reduction to one rank all
- * for the root, and so on. */
+/* Must `other` be posted before the data of `mine` moves? In a broadcast the root must; in a reduction to a
+ * root, all must for the root; and so on. */
 static bool needs(const rt_post *mine, const rt_post *other) {
   if (!ir_comm_has_root(mine->kind)) return true;
   return mine->me == mine->root || other->me == other->root;

@@ -1,4 +1,4 @@
-/* A picture of a trace, for pages and papers: what the timeline shows, without its hands. */
+/* A picture of a trace, for pages and papers: what the timeline shows, without its controls. */
 #include <stdio.h>
 #include <string.h>
 
