@@ -200,7 +200,7 @@ static const rt_shape *swept_shape(const rt_body *body, const bool *folded) {
   return NULL;
 }
 
-/* Of no element but that at its own place: a maker tells it by the position. */
+/* Does each element depend on elements at its own place only? Those of a maker depend on the place alone. */
 static bool is_pointwise(ir_opcode code) {
   return ir_op_is_elementwise(code) || ir_op_info_of(code)->family == IR_FAMILY_MAKER;
 }

@@ -25,7 +25,7 @@ static void add(char *text, size_t size_bytes, size_t *used, const char *fmt, ..
   if (n > 0) *used += (size_t)n;
 }
 
-/* The device of a team rank, which may not be one. */
+/* The device of a team rank; -1: it is not in the team. */
 static int64_t device_of(const rt_comm_request *r, int32_t team_rank) {
   bool known = r->team && team_rank >= 0 && (uint32_t)team_rank < r->n_team;
   return known ? (int64_t)r->team[team_rank] : -1;

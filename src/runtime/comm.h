@@ -74,8 +74,8 @@ typedef struct rt_pulse {
   char where[128]; /* the place in its program, "file:12", or "" */
 } rt_pulse;
 
-/* Processes that are connected, each of them one rank. They may open any number of worlds in it, all in the same
- * order. Reference-counted: an owner retains it. */
+/* Connected processes, each of them one rank. They may open any number of worlds in the group, all in the
+ * same order. Reference-counted: an owner retains it. */
 typedef struct rt_group rt_group;
 
 typedef struct rt_comm_options {
@@ -155,7 +155,7 @@ const rt_comm_ops *rt_comm_at(uint32_t i);
 /* ---- for backends and messages ---- */
 /* Checks a request without its peers; BAD_USAGE with its place. */
 NODISCARD status rt_comm_request_check(const rt_comm_request *r, uint32_t rank, uint32_t n_ranks);
-/* The same without dtype and team, which an earlier request had too. */
+/* The same for a request with the dtype and team of one that was checked before. */
 NODISCARD status rt_comm_request_check_rest(const rt_comm_request *r);
 /* Do two members of a team post the same collective? */
 bool rt_comm_requests_agree(const rt_comm_request *a, const rt_comm_request *b);

@@ -49,7 +49,8 @@ static double flops_of(ir_opcode code, const rt_attr *attrs, double n, const rt_
   return 0;
 }
 
-/* Functions of a pointwise operation, by its expression: those of which a processor computes a polynomial. */
+/* Counts the functions in the expression of a pointwise operation for which a processor computes a
+ * polynomial. */
 static uint32_t count_functions(ir_opcode code) {
   static const char *const names[] = {"exp(", "log(",  "sqrt(", "sin(",
                                       "cos(", "tanh(", "erf(",  "pow("};
@@ -60,7 +61,7 @@ static uint32_t count_functions(ir_opcode code) {
   return n;
 }
 
-/* As flops_of(), of what is no product, in simple operations of a vector unit. */
+/* The same for operations that are no products, in simple operations of a vector unit. */
 static double vector_of(ir_opcode code, const rt_attr *attrs, double n,
                         const rt_shape *const x[3]) {
   enum { OF_FUNCTION = 8, OF_ROWS = 4 }; /* rows are read several times */
@@ -127,7 +128,7 @@ static bool same_place(const rt_view *x, const rt_view *y) {
   return same;
 }
 
-/* An update of what lies where its result is writes the new positions only. */
+/* Is it an update whose result is where its operand is? It writes the new positions only. */
 static bool updates_in_place(const rt_plan *plan, const rt_task *task) {
   if (task->body || task->code != IR_OP_UPDATE) return false;
   const rt_operand *x = &task->operands[0], *src = &task->operands[1];
@@ -135,7 +136,7 @@ static bool updates_in_place(const rt_plan *plan, const rt_task *task) {
          same_place(&plan->views[x->view], &plan->views[task->result]);
 }
 
-/* Of a tensor that is read at positions which an index tells, no more than the result has. */
+/* Of a tensor that is read at the positions of an index, at most as many bytes as the result has. */
 static double operand_bytes(const rt_plan *plan, const rt_task *task, uint32_t k) {
   if (task->operands[k].kind != RT_OPERAND_VIEW) return 0;
   double bytes = view_bytes(plan, task->operands[k].view);

@@ -63,7 +63,7 @@ typedef struct rt_device_options {
   rt_device_memory memory; /* cuda: for plans; not used if other processes open that memory */
 } rt_device_options;
 
-/* What a rank of a program on a device gets, for models; see cost/cost.h. */
+/* The speeds of one rank of a program on a device, for models; see cost/cost.h. */
 typedef struct rt_speed {
   double flops_per_ns, bytes_per_ns; /* f32 operations and bytes of memory, of one compute thread */
   double narrow_flops_per_ns;        /* products of f16 and bf16; 0: as f32 */
@@ -71,18 +71,18 @@ typedef struct rt_speed {
   double vector_flops_per_ns;        /* of what is no product; 0: as f32 */
   double cache_bytes, cache_bytes_per_ns; /* of a task's first bytes; 0: as memory */
   double launch_ns;                       /* to start a task; 0: not known */
-  double issue_ns, call_ns; /* the host's: for a task; for one step of a communication */
+  double issue_ns, call_ns; /* time of the host: for a task; for one step of a communication */
   uint32_t threads;
   bool reads_ahead; /* a task reads while it computes */
   bool reads_peers; /* a reduction between ranks reads all inputs where they are */
   /* Of communications, where the device moves the data itself; 0: the endpoints' link counts. */
   double link_bytes_per_ns, link_latency_ns, post_ns;
-  /* What a link that has rested takes at once, as those do that a network shapes; it recovers at its rate. */
+  /* Bytes that a link takes at once after a rest, as links with traffic shaping do; it recovers at its rate. */
   double link_burst_bytes;
   /* Devices 0 … island - 1, island … 2 * island - 1, … are connected by that link; between them there is
    * another one. island 0: all are; far figures 0: as within (runtime/machine.h). */
   double island, far_bytes_per_ns, far_latency_ns;
-  /* As measured, of GPUs: what the link is made from, for the ranks that share them; 0: not known. */
+  /* Measured figures of GPUs, from which the link is made for the ranks that share them; 0: not known. */
   double host_bytes_per_ns, host_latency_ns, peer_bytes_per_ns, peer_latency_ns;
   double packs; /* 1: !reads_ahead */
   /* Devices 0 … per_host - 1, per_host … 2 * per_host - 1, … (0: all) share that many cores. 0: each has its own.
@@ -124,7 +124,7 @@ typedef struct rt_memory_ops {
 /* A communicator of the caller's, of the device's own library: NCCL. */
 typedef struct rt_caller_comm {
   uint32_t rank, size;
-  int32_t gpu; /* that this rank of it is on */
+  int32_t gpu; /* of this rank */
 } rt_caller_comm;
 
 /* Which loops of plans a device can run. Plans with other loops are unrolled before they are loaded. */

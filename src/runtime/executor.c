@@ -17,7 +17,7 @@ static void issue_range(rt_loaded *loaded, uint32_t first, uint32_t end) {
   }
 }
 
-/* What is between loops, and each repetition. */
+/* Issues what is between loops, and each repetition of a loop. */
 static void issue(rt_loaded *loaded) {
   const rt_plan *plan = loaded->plan;
   uint32_t at = 0;

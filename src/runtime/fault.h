@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 typedef struct rt_fault {
-  char kind;      /* the first letter that tells; 0: none */
+  char kind;      /* 'd' die, 's' stop, 'l' sleep; 0: none */
   uint32_t after; /* an instruction; RT_NEVER: none */
 } rt_fault;
 

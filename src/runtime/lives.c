@@ -8,7 +8,7 @@ typedef struct finder {
   uint32_t *
       clocks; /* by stream and stream: the position of the second that the first is ordered after */
   uint32_t *positions; /* by stream */
-  const rt_loop *loop; /* that is gone through; NULL: none */
+  const rt_loop *loop; /* the loop that is walked; NULL: none */
   bool second;         /* for the second time */
   rt_life *repeated;   /* by buffer: its life then */
 } finder;
@@ -18,13 +18,13 @@ int64_t rt_pool_bytes(int64_t size_bytes) {
   return (size + RT_POOL_ALIGN - 1) / RT_POOL_ALIGN * RT_POOL_ALIGN;
 }
 
-/* It is in use in all repetitions. */
+/* A buffer that a loop touches is in use in all repetitions. */
 static void extend(const rt_loop *loop, rt_life *life) {
   if (life->first > loop->first) life->first = loop->first;
   life->end = loop->first + loop->n;
 }
 
-/* The first access of a stream knows least. */
+/* On each stream only the first access counts for `known`, because it knows least. */
 static void touch(finder *f, uint32_t view, uint32_t instr, uint32_t stream) {
   rt_lives *l = f->l;
   uint32_t buffer = l->plan->views[view].buffer, n = f->n_streams;

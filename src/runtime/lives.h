@@ -19,10 +19,11 @@ typedef struct rt_lives {
   /* By buffer and stream: the position of the last access on that stream, 0: none; and the position on that stream
    * that every first access is ordered after. */
   uint32_t *last, *known;
-  /* Of a plan with loops; NULL if there are none. Two repetitions of a loop are looked at: what is ordered in them is
-   * ordered in all (docs/loops.md). By buffer: does a loop touch it, and the number + 1 of the loop that it is allocated and
-   * freed in, or 0. By buffer and stream, of such a one: as `last` and `known`, in the second repetition. A
-   * buffer that a loop touches, but that is not its own, lives from the loop's first instruction to its last. */
+  /* Of a plan with loops; NULL if there are none. Two repetitions of a loop are looked at: what is ordered
+   * in them is ordered in all (docs/loops.md). By buffer: does a loop touch it, and the number + 1 of the
+   * loop that it is allocated and freed in, or 0. By buffer and stream, of such a one: as `last` and
+   * `known`, in the second repetition. A buffer that a loop touches, but that is not its own, lives from the
+   * loop's first instruction to its last. */
   bool *in_loop;
   uint32_t *loop_of, *later, *again;
   bool in_order; /* all accesses are on one stream, so lifetimes apart in the plan are ordered */

@@ -242,8 +242,8 @@ static ir_dtype value_dtype(const rt_body *b, const rt_value *v) {
   return IR_F32;
 }
 
-/* What a task multiplies; f32 if nothing. Factors decide: a product of narrow ones whose sums are kept as f32 runs on
- * the same units. */
+/* The dtype of the factors that a task multiplies; f32 if it multiplies nothing. A product of narrow factors
+ * whose sums are kept in f32 runs on the same units. */
 static ir_dtype factor_dtype(const rt_plan *plan, const rt_task *task) {
   if (!task->body) {
     bool multiplies = ir_op_multiplies(task->code) && task->operands[0].kind == RT_OPERAND_VIEW;
@@ -263,14 +263,14 @@ static double flops_per_ns(const rt_plan *plan, const rt_task *task, const rt_sp
   return narrow ? m->narrow_flops_per_ns : m->flops_per_ns;
 }
 
-/* What is no product has its own rate, if the machine has one. */
+/* Operations that are no products have a rate of their own, if the machine has one. */
 static double compute_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
   if (m->vector_flops_per_ns <= 0) return rt_task_flops(plan, task) / flops_per_ns(plan, task, m);
   return rt_task_product_flops(plan, task) / flops_per_ns(plan, task, m) +
          rt_task_vector_flops(plan, task) / m->vector_flops_per_ns;
 }
 
-/* The first of its bytes are in the cache, which the task before has left there. */
+/* The first bytes of a task are in the cache, where the task before it has left them. */
 static double memory_ns(const rt_plan *plan, const rt_task *task, const rt_speed *m) {
   double bytes = rt_task_bytes(plan, task);
   double cached = m->cache_bytes_per_ns > 0 ? fmin(bytes, m->cache_bytes) : 0;

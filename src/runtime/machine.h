@@ -21,9 +21,9 @@ void rt_machine_print(const rt_speed *machine, strbuf *out);
 /* The simulator's defaults. */
 rt_speed rt_machine_default(void);
 
-/* Of the running system. */
+/* Identifies the running system: another boot has another hash. */
 uint64_t rt_system_hash(void);
-/* The same with the cores that the caller may run on: processes with the same share these. */
+/* The same with the cores that the caller may run on: processes with the same hash share these cores. */
 uint64_t rt_cores_hash(void);
 
 /* The link that a communication uses: that between islands if its members, or the two ends of a message, are
@@ -33,8 +33,8 @@ typedef struct rt_link {
   double burst_ns; /* the time of bytes that it takes at once after a rest; it recovers meanwhile */
 } rt_link;
 rt_link rt_machine_link(const rt_speed *machine, const rt_post *post);
-/* Its bytes, which take `bytes_ns` at the link's rate, begin at `start_ns`: when they are through. *recovered_ns:
- * when the link will have rested, before and after. */
+/* When bytes are through that begin at `start_ns` and take `bytes_ns` at the link's rate. *recovered_ns:
+ * when the link will have rested, before the bytes and after them. */
 double rt_link_through_ns(rt_link link, double start_ns, double bytes_ns, double *recovered_ns);
 bool rt_machine_is_far(const rt_speed *machine, uint32_t a, uint32_t b); /* in different islands */
 rt_link rt_machine_link_of(const rt_speed *machine, bool far);

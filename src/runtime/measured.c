@@ -12,7 +12,7 @@
 
 enum { MAX_NAME = 128, MAX_FILE = 1 << 14, VERSION = 1 };
 
-/* What the figures mean may change: then the number of the version does. */
+/* The number of the version changes when the meaning of the figures does. */
 static void name_of(const rt_measured_key *k, char name[MAX_NAME]) {
   (void)snprintf(name, MAX_NAME, "machine-%d-%.16s-%.16s-%u-%016llx", VERSION, k->device, k->comm,
                  k->ranks, (unsigned long long)hash_bytes(k->hosts, strlen(k->hosts)));
@@ -67,7 +67,7 @@ static void print(const rt_measured_key *key, const rt_speed *machine, strbuf *o
   rt_machine_print(machine, out);
 }
 
-/* A draft becomes the file, complete at once. What is there and cannot be used goes. */
+/* Makes the draft the file, in one step. A file that cannot be used is replaced. */
 static bool place(int folder, const char *draft, const char *name, bool renew) {
   rt_speed other;
   if (renew) return renameat(folder, draft, folder, name) == 0;

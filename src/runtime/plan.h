@@ -344,11 +344,11 @@ uint32_t rt_plan_n_launched(const rt_plan *plan);
 uint32_t rt_plan_nth(const rt_plan *plan, uint32_t number);
 /* The same plan without loops. `plan` must outlive it. */
 NODISCARD status rt_plan_unroll(const rt_plan *plan, const allocator *memory, rt_plan **result);
-/* A plan without loops for the checker, at most four times as long as `plan`: each loop becomes three repetitions, the
- * last two and one that stands for all before, whose views cover those of all of them. `known` (by view, or
- * NULL): what is read there was written by the repetition before; the very first repetition then stays apart.
- * *from (by instruction): the instruction of `plan`; in the memory of the result. *result NULL with OK: a view
- * cannot be extended like that. */
+/* A plan without loops for the checker, at most four times as long as `plan`: each loop becomes three
+ * repetitions, the last two and one that represents all before, whose views cover those of all of them.
+ * `known` (by view, or NULL): what is read there was written by the repetition before; the very first
+ * repetition then stays apart. *from (by instruction): the instruction of `plan`; in the memory of the
+ * result. *result NULL with OK: a view cannot be extended like that. */
 NODISCARD status rt_plan_shorten(const rt_plan *plan, const bool *known, const allocator *memory,
                                  rt_plan **result, const uint32_t **from);
 

@@ -2,8 +2,8 @@
  *
  * Streams, buffers, views, tasks and posts of rank r follow those of rank r - 1; the inputs and
  * outputs of rank r are slots r * n_inputs ... Nothing orders instructions of different ranks but their
- * communications. Instructions are interleaved, so that all ranks begin at once; loops that all ranks have are loops
- * of them all. Where their loops differ, they are unrolled. */
+ * communications. Instructions are interleaved, so that all ranks begin at once. Loops stay loops if all ranks
+ * have the same ones; otherwise they are unrolled. */
 #include "runtime/plan.h"
 
 typedef struct joining {
@@ -83,7 +83,7 @@ static void next_part(part *x, rt_plan *const *plans, uint32_t n, uint32_t numbe
   }
 }
 
-/* One of each rank in turn. */
+/* Adds an instruction of each rank in turn. */
 static void add_part(joining *all, const joining *at, rt_plan *const *plans, uint32_t n,
                      const part *x, uint32_t **moved) {
   rt_plan *p = all->p;
@@ -98,7 +98,8 @@ static void add_part(joining *all, const joining *at, rt_plan *const *plans, uin
     }
 }
 
-/* Where buffers begin and end is told by instruction number, which moves; at a loop, not into it or past its end. */
+/* Moves the begin and end of buffers, which are instruction numbers. An end at a loop stays at the loop: not
+ * in it, and not past its end. */
 static void move_buffers(const joining *at, const rt_plan *from, const uint32_t *moved) {
   rt_plan *p = at->p;
   for (uint32_t i = 0; i < from->n_buffers; i++) {
@@ -195,7 +196,7 @@ static bool same_loops(const rt_plan *a, const rt_plan *b) {
   return same;
 }
 
-/* Plans without loops in their places; `kept` has them. */
+/* Replaces plans with loops by unrolled ones, which `kept` lists. */
 static status unroll_all(rt_plan **plans, uint32_t n, const allocator *memory, rt_plan **kept) {
   for (uint32_t r = 0; r < n; r++) {
     rt_plan *unrolled;

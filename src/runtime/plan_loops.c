@@ -88,7 +88,7 @@ static uint32_t buffer_of(writing *w, uint32_t buffer) {
   return w->buffers[buffer] - 1;
 }
 
-/* What it touches in several repetitions: one more dimension. */
+/* Extends a view to what several repetitions touch, by one more dimension. */
 static void extend(writing *w, rt_view *v, int64_t step_bytes) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype), n = w->n_turns;
   if (v->rank == IR_MAX_RANK || step_bytes % size != 0) {
@@ -190,7 +190,7 @@ static void write_instrs(writing *w, uint32_t first, uint32_t n) {
   w->to->n_instrs = at;
 }
 
-/* Each repetition has its own. */
+/* Posts of a loop are numbered anew in each repetition. */
 static void forget_posts(writing *w, const rt_loop *l) {
   for (uint32_t i = l->first; i < l->first + l->n; i++) {
     const rt_instr *instr = &w->from->instrs[i];
@@ -212,8 +212,8 @@ static void write_loop(writing *w, const rt_loop *l) {
   w->loop = NULL;
 }
 
-/* Where buffers of no loop begin and end has moved; those of several ranks that are of a loop live as long as it. A
- * buffer of a loop that is written out is no longer used. */
+/* Moves the lifetimes of buffers that are of no loop. In a plan of several ranks, buffers of a loop live as
+ * long as the loop. A buffer of a loop that is written out is not used any more. */
 static void move_buffers(writing *w) {
   const rt_plan *p = w->from;
   for (uint32_t b = 0; b < p->n_buffers; b++) {
@@ -242,7 +242,7 @@ static void move_buffers(writing *w) {
   }
 }
 
-/* How much there will be at most. */
+/* Makes room for as much as there can be. */
 static void make_room(writing *w) {
   const rt_plan *p = w->from;
   size_t instrs = p->n_instrs, tasks = p->n_tasks, views = p->n_views, buffers = p->n_buffers;

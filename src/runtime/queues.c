@@ -54,7 +54,7 @@ static void make_room(building *b) {
   }
 }
 
-/* How many loops each stream is in. */
+/* Counts the loops that each stream is in, and makes room for them. */
 static void make_loops(building *b) {
   const rt_plan *plan = b->plan;
   uint32_t *last = b->begin; /* + 1, while they are counted */

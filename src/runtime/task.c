@@ -202,7 +202,7 @@ static bool equal_places(const rt_plan *plan, const rt_task *a, const rt_task *b
   return true;
 }
 
-/* Lists of a bound plan that are equal are one. */
+/* Equal lists of a bound plan have one address. */
 bool rt_task_equal(const rt_plan *plan, const rt_task *a, const rt_task *b, int64_t modulus_bytes) {
   if (a->code != b->code || a->compute != b->compute || a->n_operands != b->n_operands ||
       a->attrs != b->attrs || a->offset != b->offset || a->whole != b->whole ||

@@ -28,8 +28,8 @@ void rt_task_dims(const rt_task *t, const char *name, uint32_t rank, bool named[
 enum { RT_NO_DIM = -1 };
 /* Is it a broadcast, squeeze, permute or transpose? */
 bool rt_task_moves_dims(const rt_task *t);
-/* For these operations and select: from[d] is the dimension of the operand (which has `rank`) that dimension d of the
- * result is; RT_NO_DIM: none, the operand is repeated along d. */
+/* For these operations and select: from[d] is the dimension of the operand (which has `rank`) that becomes
+ * dimension d of the result; RT_NO_DIM: none, the operand is repeated along d. */
 void rt_task_from(const rt_task *t, uint32_t rank, int from[IR_MAX_RANK]);
 /* What a select of x reads; STATUS_BAD_PROGRAM if there is no such position. */
 NODISCARD status rt_task_selected(const rt_task *t, const rt_view *x, uint32_t *dim,
@@ -61,7 +61,7 @@ int64_t rt_task_place_numbers(const rt_plan *plan, const rt_task *t, uint32_t cu
 
 /* Of attention: do k and v have fewer heads, but more than one, so that each serves several of q? */
 bool rt_task_has_groups(const rt_plan *plan, const rt_task *t);
-/* The same task, in a plan made up for it, as one in which they are repeated by an extent of 1:
+/* The same task in a plan of its own, with two head dimensions, so that k and v are repeated along the second:
  *     q[b, 8, L, E], k[b, 2, S, E]  =>  q[b, 2, 4, L, E], k[b, 2, 1, S, E]
  * A result or operand has at most IR_MAX_RANK - 1 axes. */
 NODISCARD status rt_task_group_heads(const rt_plan *plan, const rt_task *t, arena *memory,

@@ -36,7 +36,7 @@ static const int64_t *with_two(grouping *g, const int64_t *list, uint32_t rank, 
   return to;
 }
 
-/* `from_end`: the head axis, counted from the end. Fewer heads than a group has are those of k or v. */
+/* `from_end`: the head axis, counted from the end. It has all heads, those of k or v, or one. */
 static uint32_t add_view(grouping *g, uint32_t view, uint32_t from_end) {
   rt_view v = g->plan->views[view];
   if (v.rank >= from_end) {
