@@ -110,7 +110,7 @@ static void add_post(check_analysis *c, uint32_t step, const rt_post *given) {
   c->accesses.data[c->accesses.len - 1].rooted = c->options.any_root && by_root;
 }
 
-/* Reads before the writes. */
+/* The reads of a step come before its writes. */
 static void find_accesses(check_analysis *c) {
   const rt_plan *plan = c->plan;
   for (uint32_t s = 0; s < c->steps.len; s++) {
@@ -263,7 +263,7 @@ bool check_footprints_meet(const check_analysis *c, uint32_t view_a, uint32_t vi
 }
 
 /* ---- covers ---- */
-/* A buffer that starts without contents has one: what is not the caller's input. */
+/* Every buffer that begins without contents has a cover: all but the caller's inputs. */
 static void build_covers(check_analysis *c) {
   const rt_plan *plan = c->plan;
   check_boxes *writes = ARENA_ARRAY(c->scratch, plan->n_buffers, check_boxes);

@@ -1,12 +1,11 @@
 /* Whether an output may have the memory of an input: a donated one.
  *
  * The plan with both as one buffer must pass as any plan does, which orders every read of the old
- * value and every write of the new one that share bytes. That they come in the right order is
- * looked at here: what is ordered is ordered as it is in the plan, so no read may come after a
- * write.
+ * value and every write of the new one that share bytes. Whether they have the right order is
+ * checked here: ordered accesses have the order of the plan, so no read may come after a write in it.
  *
- * A plan with loops is looked at as the checker does it (loops.c): a short plan, and if that does
- * not tell, the unrolled one. */
+ * A plan with loops is checked as in loops.c: a short plan first, and if that proves nothing, the
+ * unrolled one. */
 #include <stdio.h>
 
 #include "check/internal.h"
@@ -130,7 +129,7 @@ static status look_without_loops(const rt_plan *plan, uint32_t input, uint32_t o
 }
 
 /* ---- loops ---- */
-/* The short plan (rt_plan_shorten), if it tells: views of both have one step, so that a later
+/* The short plan (rt_plan_shorten), if it proves anything: views of both have one step, so that a later
  * repetition reads what an earlier one writes only if the last one does. NULL: it does not. */
 static status shorten(const rt_plan *plan, uint32_t input, uint32_t output, const allocator *memory,
                       rt_plan **result) {

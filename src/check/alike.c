@@ -1,8 +1,8 @@
 /* Ranks that are alike: one is checked for all (docs/scale.md).
  *
- * The plans of such ranks go over into one another when all of them are moved along the mesh. So a message to
- * the rank that is a step away is met by what that rank posts; and that is what this rank posts for the one
- * that is the same step back. */
+ * Moving all such ranks along the mesh turns their plans into one another. So a message to the rank one step
+ * ahead meets what that rank posts, and this is what the present rank posts for the one that is the same step
+ * back. */
 #include "check/internal.h"
 
 void check_alike_begin(check_match *m) {

@@ -49,7 +49,7 @@ typedef enum check_kind {
  * order too are not reported again. */
 typedef struct check_finding {
   check_kind kind;
-  uint32_t a, b;   /* instructions, or CHECK_NONE; one alone is b, of UNJOINED a */
+  uint32_t a, b;   /* instructions, or CHECK_NONE; a single one is b (UNJOINED: a) */
   uint32_t buffer; /* that b accesses (LAYOUT: the second buffer; OUTPUT_UNWRITTEN: the output) */
   uint32_t other;  /* that a accesses (LAYOUT: the first buffer), or CHECK_NONE */
   uint32_t view_a, view_b;        /* the accesses, or CHECK_NONE */
@@ -83,7 +83,7 @@ typedef struct check_options {
   uint64_t max_wait_steps; /* spent on judging waits. 0: 2^31 */
   bool no_waits;           /* leave waits unexamined */
   /* The plan represents all ranks, which are alike: every member of a collective may be its root. What a root
-   * receives counts as written when each member was it once. */
+   * receives counts as written when each member has been the root once. */
   bool any_root;
   bool trusted; /* plans that have passed (rt_plan.passed) are not checked again one by one */
 } check_options;

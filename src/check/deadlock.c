@@ -1,9 +1,9 @@
-/* Do all ranks get to their ends? Every stream goes as far as it can: nothing that happens makes
- * something else impossible, so the order in which they are let go does not matter, and a stream
- * that is stuck then is stuck in every execution.
+/* Do all ranks get to their ends? Every stream goes as far as it can. No step makes another one
+ * impossible, so the order in which streams go does not matter, and a stream that is stuck in the
+ * end is stuck in every execution.
  *
- * A stuck stream waits for another to get somewhere, which is stuck too. Following that ends in a
- * cycle, and the cycle is what is reported. */
+ * A stuck stream waits for another one, which is stuck too. Following that ends in a cycle, and the
+ * cycle is what is reported. */
 #include "check/internal.h"
 
 typedef struct queue {
@@ -141,7 +141,7 @@ static void go(world *w, uint32_t stream) {
 }
 
 /* ---- stuck streams ---- */
-/* The rank that a plan is of, as the world counts. */
+/* The rank of a plan in the world. */
 static uint32_t rank_of(const world *w, uint32_t plan) {
   return w->m->alike ? plan_of(w, 0)->posts[0].rank : plan;
 }

@@ -314,7 +314,7 @@ typedef struct check_match {
   bool uneven;
 } check_match;
 
-/* The number of loops before the instruction, twice, and one more if it is in the next one. */
+/* Twice the number of loops before the instruction, and one more if it is in the next loop. */
 uint32_t check_part_of(const rt_plan *plan, uint32_t instr);
 
 /* Which of the plans is that of a rank. */
@@ -340,7 +340,7 @@ bool check_same_posts(const check_match *m, const rt_plan *a, const rt_plan *b);
 void check_find_stretches(check_match *m);
 bool check_is_in_stretch(const check_match *m, const rt_plan *plan, uint32_t instr);
 
-/* False: something does not fit. */
+/* Matches the posts of all ranks. False: something does not fit. */
 bool check_match_posts(check_match *m);
 void check_met(check_match *m, const check_meeting *f);
 /* ---- deadlock.c ---- */

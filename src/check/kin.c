@@ -25,7 +25,7 @@ static bool same_post(const check_match *m, const rt_post *a, const rt_post *b) 
          (!message || (same_step(m, a, a->to, b, b->to) && same_step(m, a, a->from, b, b->from)));
 }
 
-/* Past the launches, which only streams wait for. */
+/* The next instruction that is not a launch: no other rank waits for launches. */
 static uint32_t skip(const rt_plan *p, uint32_t i) {
   while (i < p->n_instrs && p->instrs[i].kind == RT_LAUNCH) i++;
   return i;

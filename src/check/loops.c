@@ -214,8 +214,8 @@ typedef struct judging {
   check_report *report;
 } judging;
 
-/* Does the short plan pass without any copy of the wait? Each waits for itself meanwhile, which is
- * no wait. */
+/* Does the short plan pass without any copy of the wait? Meanwhile each copy waits for its own stream, which
+ * orders nothing. */
 static status is_redundant(judging *j, uint32_t instr, bool *result) {
   rt_plan *s = j->shortened;
   check_options o = *j->options;
@@ -310,7 +310,7 @@ status check_looped(const rt_plan *plan, const check_options *options, check_rep
 }
 
 /* ---- taking out waits ---- */
-/* Waits of which no copy is left. */
+/* Takes out waits of which no copy is left. */
 static uint32_t take_out(rt_plan *plan, const bool *kept, uint32_t *number) {
   uint32_t n = 0, old = plan->n_instrs;
   for (uint32_t i = 0; i < old; i++) {
@@ -333,8 +333,8 @@ static uint32_t take_out(rt_plan *plan, const bool *kept, uint32_t *number) {
   return old - n;
 }
 
-/* The short plan has lost what it can do without. What stays of it is a plan with no fewer waits,
- * which passes too. */
+/* The short plan has lost the waits that it does not need. The plan loses those of which no copy is left. It
+ * keeps no fewer waits than the short plan, so it passes too. */
 static status take_out_like(rt_plan *plan, const rt_plan *shortened, const uint32_t *from,
                             const allocator *memory, uint32_t *removed) {
   size_t n = (size_t)plan->n_instrs + 1;

@@ -144,7 +144,7 @@ static bool is_even(const check_match *m, const check_channel *c, uint32_t membe
          stretches_before(m, c->ranks[0], i) == stretches_before(m, c->ranks[member], k);
 }
 
-/* A member that does not come; if none comes, the channel has ended. */
+/* Does a member have no post in this turn? If no member has one, the channel has ended. */
 static bool somebody_absent(check_match *m, const check_channel *c, uint32_t turn) {
   check_meeting f = {
       .kind = CHECK_ABSENT, .turn = turn, .rank_a = CHECK_NONE, .rank_b = CHECK_NONE};

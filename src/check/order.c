@@ -151,7 +151,7 @@ static void expect_apart(check_analysis *c, uint32_t read, uint32_t write) {
   check_found(c, &f);
 }
 
-/* Elements written to the same bytes: which of them stays is not said anywhere. */
+/* Elements of a result must not share bytes: which of them stays would be undefined. */
 static void expect_distinct(check_analysis *c, uint32_t write) {
   uint32_t view = c->accesses.data[write].view;
   if (!c->footprints[view].used) return;
@@ -211,8 +211,8 @@ static void settle_conflicts(walk *w, uint32_t step, uint32_t stream) {
   s->n_touched = 0;
 }
 
-/* A root writes, on one rank. When each member of the team was it once, for the same view, all ranks have
- * written. */
+/* A root writes, on one rank. When each member of the team has been the root once, for the same view, all
+ * ranks have written. */
 static bool is_written(walk *w, const check_access *a) {
   const rt_plan *plan = w->c->plan;
   if (!a->write || !a->rooted) return a->write;
@@ -244,7 +244,8 @@ static void take_effect(walk *w, uint32_t access) {
   w->last[a->line] = access + 1;
 }
 
-/* The next communication of a lane: the one before it has ended, and must have. */
+/* A lane's next communication must be posted after the end of the one before. If that needs waits, they
+ * stay. */
 static void keep_lane(walk *w, uint32_t step, const check_step *s) {
   check_edge edge = {.step = step, .line = s->other, .bound = w->last[s->other]};
   if (s->by_waits && edge.bound) vec_push(w->c->scratch, &w->c->edges, edge);

@@ -1,5 +1,5 @@
-/* Messages whose peers move with a loop: that they meet, and no rank waits for ever, is shown without going through all
- * of them (docs/loops.md).
+/* Messages whose peers move with a loop: shows that they meet, and that no rank waits for ever, without going
+ * through all of them (docs/loops.md).
  *
  * A stretch of a rank is a part of its plan in which it sends to peers in ascending order, at most once to each, and
  * receives likewise, as in an exchange with all peers in turn. What it sends is a few runs of neighbouring peers. The
@@ -190,7 +190,8 @@ static int compare_runs(const void *x, const void *y) {
   return (a->count > b->count) - (a->count < b->count);
 }
 
-/* How many of the senders [0, end) send to the receiver that it is at: sums of powers of two (a Fenwick tree). */
+/* How many of the senders [0, end) send to the receiver that the sweep is at: sums of powers of two (a
+ * Fenwick tree). */
 static uint32_t count_below(const uint32_t *tree, uint32_t end) {
   uint32_t n = 0;
   for (uint32_t k = end; k > 0; k &= k - 1) n += tree[k];
@@ -208,7 +209,7 @@ typedef struct sweep {
       *end; /* by member of the team: a run + 1 of senders that begins or ends there; 0: none */
   uint32_t *next_begin, *next_end; /* by run: another one */
   uint32_t *tree;
-  uint32_t sending; /* to the member that it is at */
+  uint32_t sending; /* to the member that the sweep is at */
   uint64_t met;
 } sweep;
 

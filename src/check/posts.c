@@ -2,7 +2,7 @@
 #include "check/internal.h"
 
 /* ---- rules ---- */
-/* Different memory of the caller is far apart, the pool is one piece. */
+/* A made-up address: memory of different slots of the caller is far apart, the pool is one piece. */
 static void *address_of(const rt_plan *plan, uint32_t view) {
   if (view == RT_NO_VIEW) return NULL;
   const rt_view *v = &plan->views[view];
@@ -35,7 +35,7 @@ static check_finding finding(check_kind kind, uint32_t a, uint32_t b) {
                          .view_b = CHECK_NONE};
 }
 
-/* Posts of one team follow one another, and the team is looked at once. */
+/* Where posts of one team follow one another, the team is checked once. */
 static bool keeps_rules(const check_analysis *c, const rt_post *post, const rt_post *last) {
   const char *why;
   bool known = last && last->team == post->team && last->n_team == post->n_team &&

@@ -2,12 +2,12 @@
  *
  * The walk (order.c) leaves what must stay ordered, the edges. A sweep from the end to the start
  * carries along what each line (steps.c) still has to know, and decides each wait with all earlier ones
- * in place: if its line knows enough without it, it goes; otherwise it stays, and what it brings is from
- * there on needed of the line waited for. Posts and joins bring what they bring, and stay.
+ * in place: if its line knows enough without it, it goes; otherwise it stays, and from there on the line
+ * waited for must know what the wait brings. Posts and joins always stay.
  *
  *   stream 1:  a . . . . . .          need 1: -      -      -
  *   stream 2:  . (wait 1) b . .       need 2: 1>=a   -      -     kept, if 2 did not know of a before
- *   stream 0:  . . . . (wait 2) c     need 0: -      1>=a   1>=a  kept; that a was is now 2's need
+ *   stream 0:  . . . . (wait 2) c     need 0: -      1>=a   1>=a  kept; to know of a is now 2's need
  *
  * What goes is never missed: the knowledge a decision relies on comes from waits that are decided later
  * and then kept for it. */

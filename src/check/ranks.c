@@ -91,7 +91,7 @@ static bool any_loops(const check_world_report *r) {
   return false;
 }
 
-/* `made` has those that are new. */
+/* Unrolls plans with loops; `made` gets those that are new. */
 static status unroll_all(const check_world_report *r, const allocator *memory,
                          const rt_plan **plans, rt_plan **made) {
   for (uint32_t k = 0; k < r->n_plans; k++) {

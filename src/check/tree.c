@@ -43,8 +43,8 @@ static double mean_length(const builder *b, uint32_t level, uint32_t from, uint3
   return sum / (to - from);
 }
 
-/* The coordinate that spreads most, measured in boxes: to cut where most of them are long tells
- * little apart. */
+/* The coordinate that spreads most, measured in lengths of boxes: a cut where most boxes are long separates
+ * few of them. */
 static uint32_t widest(const builder *b, uint32_t node, uint32_t from, uint32_t to) {
   const int64_t *bounds = bounds_of(b->tree, node);
   uint32_t best = 0;

@@ -1,9 +1,9 @@
 /* Which waits are needed, for all waits of a plan that passes.
  *
- * The walk (order.c) left what must stay ordered, the edges. A wait is judged by following what
- * its absence changes: `lost` clocks of those lines that know less than they should. A task of such a
+ * The walk (order.c) left what must stay ordered, the edges. A wait is judged by following what its
+ * absence changes: `lost` has the clocks of those lines that know less than they should. A task of such a
  * line may miss an edge: the wait is needed. Another wait may bring the line up to date again. When
- * no line is left behind, or the plan ends, the wait was redundant. */
+ * no line is left that knows too little, or the plan ends, the wait was redundant. */
 #include <string.h>
 
 #include "check/internal.h"
