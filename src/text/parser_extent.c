@@ -63,17 +63,16 @@ static void parse_multiple(text_parser *p, const text_token *name) {
               ir_scalar_is_const(&p->m->scalars, zero, &rest) && rest == 0;
   if (!symbol || symbol->multiple)
     diag_error(&p->m->errors, text_token_loc(name),
-               symbol ? "it is said already what divides '%s'"
+               symbol ? "'%s' is already declared to be a multiple"
                       : "'%s' is no extent that an input declares before this line",
                ir_name_text(p->f, text_intern(p, name)));
   else if (!good)
     diag_error(&p->m->errors, text_token_loc(&at),
-               "what divides an extent is a number above 0, "
-               "and what remains is 0");
+               "a multiple is declared as extent n %% k == 0, where k is a number above 0");
   if (!symbol || symbol->multiple || !good) return;
   symbol->multiple = of;
   ir_scalar n = {ir_func_lookup(p->f, text_intern(p, name)).id};
-  ir_require(p->f, IR_REQUIRE_DIVIDES, x, n, "an extent that is said to be a multiple",
+  ir_require(p->f, IR_REQUIRE_DIVIDES, x, n, "an extent that is declared to be a multiple",
              text_token_loc(name));
   ir_func_learn_multiple(p->f, x, n);
 }
