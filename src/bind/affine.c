@@ -30,7 +30,7 @@ int64_t bind_moves_below(bind_motion m, int64_t limit) {
 }
 
 /* ---- expressions ---- */
-static bind_motion rests(int64_t value) {
+static bind_motion constant(int64_t value) {
   return (bind_motion){.value = value, .horizon = FOREVER};
 }
 
@@ -102,9 +102,9 @@ static bind_motion negative(bind_motion m) { return (bind_motion){-m.value, -m.s
 static bind_motion of_node(const binder *b, bind_watch *w, const ir_scalar_node *n, int64_t value) {
   bind_motion x, y;
   switch (n->kind) {
-  case IR_SCALAR_CONST: return rests(value);
+  case IR_SCALAR_CONST: return constant(value);
   case IR_SCALAR_SYMBOL:
-    if ((uint32_t)n->value != w->symbol) return rests(value);
+    if ((uint32_t)n->value != w->symbol) return constant(value);
     return (bind_motion){value, w->period, FOREVER};
   case IR_SCALAR_OVERFLOWED:
   case IR_SCALAR_LIST:
@@ -134,7 +134,7 @@ bool bind_motion_of(const binder *b, bind_watch *w, ir_scalar x, bind_motion *re
   if (!ir_scalar_eval(s, x, b->symbols, b->n_symbols, &value)) return false;
   const ir_scalar_node *n = ir_scalar_node_of(s, x);
   bool large = value > INT64_MAX / 4 || value < -(INT64_MAX / 4) || n->size > IR_SCALAR_SMALL;
-  if (!ir_scalar_has(s, x, IR_SYMBOL_INDEX)) *result = rests(value);
+  if (!ir_scalar_has(s, x, IR_SYMBOL_INDEX)) *result = constant(value);
   else *result = large ? unknown(value) : of_node(b, w, n, value);
   if (result->step > INT64_MAX / 4 || result->step < -(INT64_MAX / 4)) *result = unknown(value);
   return true;

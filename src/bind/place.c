@@ -256,7 +256,7 @@ static void sort_all(placer *p) {
 }
 
 /* Those that end above `goal_bytes` found no better place after the others: they come first. */
-static void raise(placer *p, int64_t goal_bytes) {
+static void put_high_first(placer *p, int64_t goal_bytes) {
   uint32_t n_high = 0, n_low = 0;
   for (uint32_t i = 0; i < p->n; i++) {
     uint32_t b = p->order[i];
@@ -275,7 +275,7 @@ static bool place_well(placer *p, int64_t live_bytes) {
   p->offset = ARENA_ARRAY(p->memory, p->plan->n_buffers, int64_t);
   memcpy(p->offset, best, p->plan->n_buffers * sizeof *best);
   for (uint32_t k = 0; k < MOST_TRIES && best_bytes > goal_bytes; k++) {
-    raise(p, goal_bytes);
+    put_high_first(p, goal_bytes);
     if (!place_all(p)) break;
     if (p->size_bytes >= best_bytes) continue;
     best_bytes = p->size_bytes;

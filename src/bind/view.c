@@ -141,7 +141,7 @@ static bool reshaped(binder *b, const ir_instr_data *d, viewing *w) {
   return bind_error(b, d, "'%s' is no view: what it merges is not contiguous in memory", name);
 }
 
-static void look(viewing *w) {
+static void find_shape(viewing *w) {
   if (w->op->code == IR_OP_BROADCAST) inserted(w);
   else if (w->op->code == IR_OP_SQUEEZE) squeezed(w);
   else if (w->op->code == IR_OP_EXPAND) expanded(w);
@@ -179,7 +179,7 @@ bool bind_view(binder *b, const ir_instr_data *d) {
   w.s.view.rank = 0;
   bool reshape = ir_op_info_of(op->code)->family == IR_FAMILY_RESHAPE;
   if (reshape && !reshaped(b, d, &w)) return false;
-  if (!reshape) look(&w);
+  if (!reshape) find_shape(&w);
   if (!has_type(b, d, &w.s)) return false;
   bind_tensor(b, d->tensor, &w.s);
   b->turns[d->tensor.id] = b->turns[op->operands[0].id];

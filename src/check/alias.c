@@ -103,7 +103,7 @@ static status look_at_races(alias_call *c) {
   return STATUS_OK;
 }
 
-static status look(void *context) {
+static status judge(void *context) {
   alias_call *c = context;
   const rt_plan *p = c->plan;
   alias_accesses all = {0};
@@ -123,7 +123,7 @@ static status look_without_loops(const rt_plan *plan, uint32_t input, uint32_t o
   c.in = rt_plan_buffer(plan, RT_BUFFER_INPUT, input);
   c.out = rt_plan_buffer(plan, RT_BUFFER_OUTPUT, output);
   arena_init(&c.scratch, memory);
-  status st = memory_guard(look, &c);
+  status st = memory_guard(judge, &c);
   arena_destroy(&c.scratch);
   return st;
 }

@@ -52,7 +52,7 @@ typedef struct living {
   uint32_t n;
 } living;
 
-static void bury(living *l, int64_t now) {
+static void drop_ended(living *l, int64_t now) {
   uint32_t kept = 0;
   for (uint32_t k = 0; k < l->n; k++)
     if (l->boxes[k][3] > now) l->boxes[kept++] = l->boxes[k];
@@ -78,7 +78,7 @@ static bool all_are_apart(const check_analysis *c, const int64_t *boxes, uint32_
   for (uint32_t i = 0; i < n_instrs; i++)
     for (uint32_t k = first[i]; k; k = next[k - 1]) {
       const int64_t *box = &boxes[4 * (size_t)(k - 1)];
-      bury(&l, i);
+      drop_ended(&l, i);
       if (l.n == FEW || !is_apart(&l, box)) return false;
       l.boxes[l.n++] = box;
     }

@@ -145,7 +145,7 @@ static bool is_even(const check_match *m, const check_channel *c, uint32_t membe
 }
 
 /* Does a member have no post in this turn? If no member has one, the channel has ended. */
-static bool somebody_absent(check_match *m, const check_channel *c, uint32_t turn) {
+static bool some_member_absent(check_match *m, const check_channel *c, uint32_t turn) {
   check_meeting f = {
       .kind = CHECK_ABSENT, .turn = turn, .rank_a = CHECK_NONE, .rank_b = CHECK_NONE};
   for (uint32_t k = 0; k < c->n; k++) {
@@ -166,7 +166,7 @@ static bool somebody_absent(check_match *m, const check_channel *c, uint32_t tur
 static bool compare_channel(check_match *m, check_channel *c) {
   uint64_t found = m->report->n_found;
   c->first_meeting = m->n_meetings;
-  for (uint32_t turn = 0; !somebody_absent(m, c, turn); turn++, m->n_meetings++) {
+  for (uint32_t turn = 0; !some_member_absent(m, c, turn); turn++, m->n_meetings++) {
     for (uint32_t k = 1; k < c->n; k++) {
       if (!is_even(m, c, k, turn)) m->uneven = true;
       if (fit(m, c, k, turn)) continue;

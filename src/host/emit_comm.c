@@ -175,7 +175,7 @@ static ir_tensor pieces_buffer(emitter *e, const comm_call *c, ir_tensor t, cons
 }
 
 /* A view of `t` by the operation, with these extents. */
-static ir_tensor look_at(emitter *e, ir_tensor t, ir_opcode code, const ir_attr *attrs,
+static ir_tensor view_of(emitter *e, ir_tensor t, ir_opcode code, const ir_attr *attrs,
                          const ir_scalar *sizes, uint32_t rank, loc at) {
   ir_tensor view = emit_scratch(e, t, sizes, rank);
   e->dense.data[view.id] = false;
@@ -198,7 +198,7 @@ ir_tensor emit_first(emitter *e, ir_tensor t, uint32_t which, const ir_scalar *l
       {.given = true, .len = rank, .scalars = starts},
       {.given = true, .len = rank, .scalars = arena_copy(memory, sizes, rank * sizeof *sizes)},
       {.given = false}};
-  return look_at(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
+  return view_of(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
 }
 
 /* The first positions of `t` along each dimension, as many as `like` has. */
@@ -243,7 +243,7 @@ static ir_tensor view_range(emitter *e, ir_tensor t, uint32_t dim, ir_scalar sta
   ir_attr attrs[3] = {{.given = true, .len = rank, .scalars = starts},
                       {.given = true, .len = rank, .scalars = stops},
                       {.given = by != 1, .len = by != 1 ? rank : 0, .ints = steps}};
-  return look_at(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
+  return view_of(e, t, IR_OP_SLICE, attrs, sizes, rank, at);
 }
 
 static void copy_either_way(emitter *e, const piece_copy *c, ir_tensor whole, ir_tensor part) {
@@ -333,7 +333,7 @@ static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n,
   sizes[dim + 1] = length;
   ir_attr shape = {.given = true, .len = rank + 1};
   shape.scalars = arena_copy(memory, sizes, (rank + 1) * sizeof *sizes);
-  ir_tensor split = look_at(e, t, IR_OP_RESHAPE, &shape, sizes, rank + 1, at);
+  ir_tensor split = view_of(e, t, IR_OP_RESHAPE, &shape, sizes, rank + 1, at);
   if (dim == 0) return split;
   int64_t *list = ARENA_ARRAY(memory, rank + 1, int64_t);
   for (uint32_t i = 0; i <= rank; i++) {
@@ -341,7 +341,7 @@ static ir_tensor view_pieces(emitter *e, ir_tensor t, uint32_t dim, ir_scalar n,
     turned[i] = sizes[list[i]];
   }
   ir_attr order = {.given = true, .len = rank + 1, .ints = list};
-  return look_at(e, split, IR_OP_PERMUTE, &order, turned, rank + 1, at);
+  return view_of(e, split, IR_OP_PERMUTE, &order, turned, rank + 1, at);
 }
 
 /* Are the pieces ranges, in order, and as long as the rows in every dimension, for all extents? Then one

@@ -178,7 +178,7 @@ static void set_order(viewing *v, const ir_op_data *op) {
 }
 
 /* Can this computation be a view instead? */
-static bool can_look(viewing *v, ir_instr i) {
+static bool can_be_view(viewing *v, ir_instr i) {
   const ir_instr_data *d = ir_instr_at(v->h, i);
   if (d->kind != IR_COMPUTE || d->offsets || !ir_op_is_view(ir_op_at(v->h, d->op)->code))
     return false;
@@ -211,7 +211,7 @@ static ir_instr computation(const viewing *v, ir_instr i) {
   return guards ? d->body.data[0] : i;
 }
 
-static void look(viewing *v, ir_instr i) {
+static void make_view(viewing *v, ir_instr i) {
   ir_instr_data *d = ir_instr_at(v->h, i);
   facts *t = &v->of[d->tensor.id], *x;
   const ir_op_data *op = ir_op_at(v->h, d->op);
@@ -234,10 +234,10 @@ static uint32_t view_block(viewing *v, ir_block *block) {
     if (d->kind != IR_LAUNCH) n += view_block(v, &d->body) + view_block(v, &d->otherwise);
     ir_instr c = computation(v, block->data[i]);
     ir_tensor t = ir_instr_at(v->h, c)->tensor;
-    uint32_t from = can_look(v, c) ? find_allocation(v, block, i, t) : block->len;
+    uint32_t from = can_be_view(v, c) ? find_allocation(v, block, i, t) : block->len;
     /* mutant: view_never */
     if (from == block->len) continue;
-    look(v, c);
+    make_view(v, c);
     block->data[i] = c;
     block->data[from] = (ir_instr){0};
     n++;

@@ -18,7 +18,7 @@ static void name_of(const rt_measured_key *k, char name[MAX_NAME]) {
                  k->ranks, (unsigned long long)hash_bytes(k->hosts, strlen(k->hosts)));
 }
 
-static void complain(const char *name, const char *why) {
+static void report_unusable(const char *name, const char *why) {
   char folder[PATH_MAX], text[PATH_MAX + 512];
   if (!folder_default(folder, sizeof folder)) folder[0] = '\0';
   (void)snprintf(text, sizeof text, "weir: note: %s/%s is not used: %s\n", folder, name, why);
@@ -55,7 +55,7 @@ rt_measured rt_measured_read(const rt_measured_key *key, rt_speed *result) {
   name_of(key, name);
   const char *wrong = read_file(folder, name, result);
   (void)close(folder);
-  if (wrong && wrong[0]) complain(name, wrong);
+  if (wrong && wrong[0]) report_unusable(name, wrong);
   if (wrong) status_clear();
   return wrong ? RT_MEASURED_MISSING : RT_MEASURED_FOUND;
 }

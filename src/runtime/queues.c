@@ -72,7 +72,7 @@ static void make_loops(building *b) {
 }
 
 /* A stream that waits for itself waits for nothing. */
-static void aim(building *b, const rt_instr *instr, rt_entry *e) {
+static void set_target(building *b, const rt_instr *instr, rt_entry *e) {
   check(instr->other < b->q.n_streams);
   rt_queue *other = &b->q.streams[instr->other];
   e->other = instr->other;
@@ -84,7 +84,7 @@ static void add(building *b, uint32_t i) {
   const rt_instr *instr = &b->plan->instrs[i];
   rt_entry e = {.instr = b->done++, .kind = instr->kind};
   switch ((rt_instr_kind)instr->kind) {
-  case RT_WAIT: aim(b, instr, &e); break;
+  case RT_WAIT: set_target(b, instr, &e); break;
   case RT_LAUNCH:
     check(instr->task < b->plan->n_tasks);
     e.task = instr->task;
@@ -106,7 +106,7 @@ static void add(building *b, uint32_t i) {
 }
 
 /* In a later repetition a wait may be for the last entry of the one before. */
-static void aim_again(building *b, uint32_t s, rt_entry *e) {
+static void set_repeated_target(building *b, uint32_t s, rt_entry *e) {
   if (e->kind != RT_WAIT || e->other == s) return;
   e->others = b->len[e->other] - b->begin[e->other];
   if (e->others) b->q.streams[e->other].entries[b->len[e->other] - 1].signals = true;
@@ -117,7 +117,7 @@ static void end_loop(building *b, const rt_loop *l, uint32_t launches, uint32_t 
     rt_queue *q = &b->q.streams[s];
     uint32_t n = b->len[s] - b->begin[s];
     if (n == 0) continue;
-    for (uint32_t k = b->begin[s]; k < b->len[s]; k++) aim_again(b, s, &q->entries[k]);
+    for (uint32_t k = b->begin[s]; k < b->len[s]; k++) set_repeated_target(b, s, &q->entries[k]);
     q->loops[q->n_loops++] =
         (rt_queue_loop){b->number[s], n, l->times, b->begin[s], l->n, launches, posts};
     q->n += n * (l->times - 1);
