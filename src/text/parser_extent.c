@@ -37,17 +37,26 @@ static void parse_capacity(text_parser *p, const text_token *name) {
   ir_scalar x = text_parse_scalar(p);
   if (!x.id) return;
   ir_symbol_data *symbol = find_symbol(p, name);
+  const char *text = ir_name_text(p->f, text_intern(p, name));
   if (!symbol)
-    diag_error(
-        &p->m->errors, text_token_loc(name),
+    text_error(
+        p, name,
         "'%s' is no extent that an input declares before this line: only those have a capacity",
-        ir_name_text(p->f, text_intern(p, name)));
+        text);
   else if (!ir_scalar_is_const(&p->m->scalars, x, &most) || most < 1)
-    diag_error(&p->m->errors, text_token_loc(&at), "a capacity is a number above 0");
-  else if (symbol->capacity)
-    diag_error(&p->m->errors, text_token_loc(name), "'%s' has a capacity already",
-               ir_name_text(p->f, text_intern(p, name)));
+    text_error(p, &at, "a capacity is a number above 0");
+  else if (symbol->capacity) text_error(p, name, "'%s' has a capacity already", text);
   else symbol->capacity = most;
+}
+
+/* Declares that `of` divides the extent. */
+static void declare_multiple(text_parser *p, const text_token *name, ir_symbol_data *symbol,
+                             ir_scalar x, int64_t of) {
+  ir_scalar n = {ir_func_lookup(p->f, text_intern(p, name)).id};
+  symbol->multiple = of;
+  ir_require(p->f, IR_REQUIRE_DIVIDES, x, n, "an extent that is declared to be a multiple",
+             text_token_loc(name));
+  ir_func_learn_multiple(p->f, x, n);
 }
 
 /* extent n % 4 == 0 */
@@ -59,22 +68,15 @@ static void parse_multiple(text_parser *p, const text_token *name) {
   if (x.id && text_expect(p, TOKEN_EQ, "'== 0'")) zero = text_parse_scalar(p);
   if (!zero.id) return;
   ir_symbol_data *symbol = find_symbol(p, name);
+  const char *text = ir_name_text(p->f, text_intern(p, name));
   bool good = ir_scalar_is_const(&p->m->scalars, x, &of) && of > 0 &&
               ir_scalar_is_const(&p->m->scalars, zero, &rest) && rest == 0;
-  if (!symbol || symbol->multiple)
-    diag_error(&p->m->errors, text_token_loc(name),
-               symbol ? "'%s' is already declared to be a multiple"
-                      : "'%s' is no extent that an input declares before this line",
-               ir_name_text(p->f, text_intern(p, name)));
+  if (!symbol)
+    text_error(p, name, "'%s' is no extent that an input declares before this line", text);
+  else if (symbol->multiple) text_error(p, name, "'%s' is already declared to be a multiple", text);
   else if (!good)
-    diag_error(&p->m->errors, text_token_loc(&at),
-               "a multiple is declared as extent n %% k == 0, where k is a number above 0");
-  if (!symbol || symbol->multiple || !good) return;
-  symbol->multiple = of;
-  ir_scalar n = {ir_func_lookup(p->f, text_intern(p, name)).id};
-  ir_require(p->f, IR_REQUIRE_DIVIDES, x, n, "an extent that is declared to be a multiple",
-             text_token_loc(name));
-  ir_func_learn_multiple(p->f, x, n);
+    text_error(p, &at, "a multiple is declared as extent n %% k == 0, where k is a number above 0");
+  else declare_multiple(p, name, symbol, x, of);
 }
 
 void text_parse_named_extent(text_parser *p) {
