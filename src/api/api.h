@@ -51,7 +51,7 @@ void api_error_show(api_error *e); /* NULL: none */
 void api_error_drop(api_error *e); /* accepts NULL */
 
 /* ---- memory ---- */
-/* NULL: malloc and free. */
+/* `memory` NULL: malloc and free. */
 allocator api_allocator(const weir_allocator *memory);
 /* Refuses an allocator without one of its two functions; `function` begins the message. NULL is allowed. */
 weir_status api_check_allocator(const weir_allocator *memory, const char *function);
@@ -59,7 +59,7 @@ weir_status api_check_allocator(const weir_allocator *memory, const char *functi
 weir_status api_check_size(size_t struct_size, const char *function);
 /* Copies a struct between the library and a caller whose header may be older or newer: the fields that both have. */
 void api_copy_sized(void *to, const void *from, size_t struct_size, size_t size_here);
-/* A malloc copy for a char ** result. */
+/* Copies a text with malloc, for a char ** result. */
 status api_string(const strbuf *text, char **result);
 /* Reads a whole file; the caller frees *data. */
 status api_read_file(const char *path, const allocator *memory, char **data, size_t *length);
@@ -112,7 +112,8 @@ bool api_shapes_complete(const weir_shapes *s); /* NULL: no */
 /* What is known of the extents; NULL: no shapes were given. */
 const ir_env *api_shapes_env(const weir_shapes *s);
 
-/* A tensor of completed shapes, and their environment; none, with a message, if it or they are not right. */
+/* A tensor of completed shapes, and their environment. None, with a message, if the shapes are not completed or
+ * have no such tensor. */
 ir_tensor api_shapes_tensor(const weir_shapes *s, weir_tensor t, const ir_env **env);
 
 static const loc api_nowhere = {0, 0, false};

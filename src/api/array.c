@@ -44,7 +44,7 @@ static status find_space(const weir_dl_tensor *t, const char *what, uint32_t *sp
   return STATUS_OK;
 }
 
-/* Every element is where an element may be, and none so far away that its address overflows. */
+/* Elements must be aligned, and their addresses must not overflow. */
 static status check_addresses(const ir_array *a, const char *what) {
   int64_t first, end;
   uintptr_t start = (uintptr_t)a->data;

@@ -77,8 +77,7 @@ typedef struct check_call {
   weir_program *p;
   const weir_shapes *shapes;
   char **report;
-  check_world_report
-      found; /* freed by the entry point: scratch memory may run out while it is held */
+  check_world_report found; /* freed by the entry point: scratch memory may run out meanwhile */
 } check_call;
 
 status api_unsafe(const check_world_report *found, arena *scratch) {
@@ -238,7 +237,7 @@ typedef struct note_call {
   char **note;
 } note_call;
 
-/* Says which program was chosen, if that may be a surprise. Only rank 0 knows the times. */
+/* Notes which program was chosen if it is not the marked one. Only rank 0 knows the times. */
 static void note_choice(const session *x, const choose_choice *c, strbuf *out) {
   const char *added = c->best ? x->variants.list[c->best - 1].added : NULL;
   if (c->ns == 0) return;
@@ -285,7 +284,7 @@ static status note_body(arena *scratch, void *context) {
   note_streams(x, &out);
   if (subject.h && subject.h->host->lowered) explain_notes(&subject, &out);
   if (out.len == 0) return STATUS_OK;
-  out.data[--out.len] = '\0'; /* lines are separated */
+  out.data[--out.len] = '\0'; /* the last line ends without a newline */
   return api_string(&out, c->note);
 }
 

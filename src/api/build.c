@@ -83,7 +83,7 @@ typedef struct input_call {
   weir_tensor result;
 } input_call;
 
-/* "32", "t" or "?", which is none. */
+/* Reads "32" or "t"; "?" becomes none. */
 static bool input_extent(ir_func *f, const char *text, ir_scalar *result) {
   *result = (ir_scalar){0};
   if (text && strcmp(text, "?") == 0) return true;

@@ -34,7 +34,7 @@ void api_error_drop(api_error *e) {
 static void drop_at_end(void *e) { api_error_drop(e); }
 static void make_key(void) { has_key = pthread_key_create(&key, drop_at_end) == 0; }
 
-/* The reference becomes this thread's. */
+/* Makes `e` this thread's error, and takes over the caller's reference to it. */
 static void show(api_error *e) {
   if (!shown && !e) return;
   api_error *before = shown;
@@ -73,13 +73,13 @@ static api_error *create(const char *text, size_t most) {
   return e;
 }
 
-/* Becomes this thread's. */
+/* Makes `e` this thread's error; NULL: there was no memory for it. */
 static void set(api_error *e, const char *text) {
   show(e);
   if (!shown) (void)fail(STATUS_BAD_PROGRAM, "%s", text); /* as much of it as fits */
 }
 
-/* What is to be written instead, where a message ends with (did you mean 'x'?). */
+/* The x of a message that ends with (did you mean 'x'?); "" if it does not. */
 static const char *suggestion_in(const char *text, size_t *length) {
   static const char before[] = "(did you mean '";
   const char *at = strstr(text, before);
@@ -88,7 +88,7 @@ static const char *suggestion_in(const char *text, size_t *length) {
   return end ? begin : "";
 }
 
-/* Room for the strings of a list is at most twice its texts and all names of files. */
+/* Where the next string of a list goes. They take at most twice the texts, and the names of the files. */
 typedef struct letters {
   char *at;
 } letters;
@@ -147,7 +147,7 @@ typedef struct line_parts {
   const char *file, *text;
   size_t file_length, text_length;
   weir_severity severity;
-  bool is_headed; /* a place or a word was there */
+  bool is_headed; /* it begins with a rank, a place or "error:" */
 } line_parts;
 
 static bool skip_word(const char **at, const char *word) {
@@ -209,8 +209,8 @@ static bool skip_file(const char **at, const char *end, line_parts *l) {
   return false;
 }
 
-/* What failed on a rank says so in its text: "rank 2 (process 7) has died", "NCCL failed at rank
- * 1's allreduce of 8 f32 (sum) at two.weir:4 on team (0 1)". */
+/* Finds the rank that a text names: "rank 2 (process 7) has died", "NCCL failed at rank 1's
+ * allreduce of 8 f32 (sum) at two.weir:4 on team (0 1)". */
 static void find_rank(const char *at, const char *end, line_parts *l) {
   const char *p = at;
   if (skip_word(&p, "rank ") && skip_number(&p, &l->rank)) return;
@@ -221,7 +221,7 @@ static void find_rank(const char *at, const char *end, line_parts *l) {
   l->rank = -1;
 }
 
-/* A name without spaces that has a letter, then a line; not the address of a machine. */
+/* Reads "f.weir:5". The name has a letter, which the address of a machine has not. */
 static bool read_at(const char *at, const char *end, line_parts *l) {
   bool has_letter = false;
   for (const char *p = at; p < end && !isspace((unsigned char)*p); p++) {
@@ -236,8 +236,8 @@ static bool read_at(const char *at, const char *end, line_parts *l) {
   return false;
 }
 
-/* Finds the place in a message. After a rank any "at f.weir:5"; else only "that begins at f.weir:5", since "at" may
- * come before the address of a machine. */
+/* Finds the place in a message: any "at f.weir:5" if it names a rank, else only "that begins at f.weir:5", since
+ * the address of a machine may follow "at". */
 static void find_place(const char *at, const char *end, line_parts *l) {
   const char *word = l->rank >= 0 ? " at " : " that begins at ";
   for (const char *p = at; p < end; p++) {

@@ -24,7 +24,7 @@ static void expect_shape(ir_func *f, ir_tensor t, const char *extents) {
   }
 }
 
-/* "t=6" or "inp=6x32". What is wrong about it is said where shapes are bound. */
+/* Reads "t=6" or "inp=6x32". Mistakes in it are reported where shapes are bound. */
 static void expect_one(ir_func *f, const char *text, size_t length) {
   const char *equals = memchr(text, '=', length);
   if (!equals) return;

@@ -19,7 +19,7 @@ static status format_body(arena *scratch, void *context) {
   return api_string(&out, &c->result);
 }
 
-/* Whether the program is still the same. */
+/* Checks that the text is still the same program. */
 static weir_status compare(const weir_module *m, const char *name, const char *text) {
   weir_module *again = NULL;
   char *before = NULL, *after = NULL;

@@ -153,7 +153,7 @@ static status least_body(arena *scratch, void *context) {
   ir_tensor t = api_tensor(c->f, c->t);
   if (!t.id) return STATUS_BAD_PROGRAM;
   const ir_func *fusion = c->f->host ? c->f->host->fusion : NULL;
-  if (fusion) { /* what a host program's output depends on, its fusion says */
+  if (fusion) { /* it says what the outputs of its host program depend on */
     for (uint32_t i = 0; i < c->f->outputs.len; i++) {
       if (IR_SAME(c->f->outputs.data[i], t)) {
         c->least = data_least_dtype(fusion, fusion->outputs.data[i], scratch);

@@ -21,7 +21,7 @@ static bool only_moves(ir_opcode code) {
   return f == IR_FAMILY_SET || f == IR_FAMILY_SELECT || ir_op_is_view(code);
 }
 
-/* Positions at the end of the axis that an update cannot begin at. */
+/* How many positions at the end of the axis an update cannot begin at. */
 static int64_t taken(const ir_env *env, const ir_op_data *op, int64_t dim) {
   int64_t extents[IR_MAX_RANK];
   uint32_t rank;
@@ -35,7 +35,7 @@ static ir_tensor index_of(const ir_op_data *op) {
   return ir_op_operand(op, op->code == IR_OP_UPDATE ? "at" : "index");
 }
 
-/* Groups of a grouped product, and their number: none. */
+/* The index of a grouped product is that of a group, or the number of groups for "none". */
 static int64_t n_indexes(const ir_env *env, const ir_op_data *op) {
   int64_t extents[IR_MAX_RANK];
   uint32_t rank;
@@ -43,7 +43,7 @@ static int64_t n_indexes(const ir_env *env, const ir_op_data *op) {
   return extents[rank - 3] + 1;
 }
 
-/* Lengths below it leave room in n, however many rows each group has. */
+/* If all lengths are below it, their sum is at most n. */
 static int64_t length_bound(const ir_env *env, const ir_op_data *op) {
   int64_t extents[IR_MAX_RANK], n;
   uint32_t rank;
@@ -52,8 +52,8 @@ static int64_t length_bound(const ir_env *env, const ir_op_data *op) {
   return known && extents[rank - 1] > 0 ? n / extents[rank - 1] + 1 : 1;
 }
 
-/* The size of the axis that `op` indexes. One that differs from iteration to iteration of a host
- * program has no value here: then 0 is the only index that is surely in range. */
+/* The size of the axis that `op` indexes. If it differs between iterations of a host program, it has no
+ * value here: then 0 is the only index that is surely in range. */
 static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
   int64_t extents[IR_MAX_RANK], n;
   uint32_t rank;
@@ -69,7 +69,7 @@ static int64_t indexed_size(const ir_env *env, const ir_op_data *op) {
   return extents[dim] - taken(env, op, dim);
 }
 
-/* The least size among the axes that `input` indexes, `from` saying where each tensor's elements come
+/* The least size among the axes that `input` indexes. `from` says where the elements of each tensor come
  * from. */
 static int64_t least_size(const ir_env *env, const ir_op *ops, uint32_t n, const ir_tensor *from,
                           ir_tensor input) {
@@ -156,7 +156,7 @@ static uint32_t position_of(const ir_func *f, ir_tensor input) {
   return i;
 }
 
-/* For a host program its fusion is asked, so that inputs made for either of them are the same. */
+/* A host program has the bounds of its fusion, so that inputs made for either of them are the same. */
 static status bound_body(arena *scratch, void *context) {
   index_call *c = context;
   const ir_func *f = c->env->func;

@@ -26,7 +26,7 @@ static void add(lines *t, const char *a, const char *b, const char *c, const cha
   vec_push(t->memory, &t->rows, ((row){{a, b, c, d}}));
 }
 
-/* Of the widest cell; what is very long does not push the others aside. */
+/* The width of the widest cell; very long cells do not count. */
 static size_t width_of(const lines *t, int k) {
   size_t width = 0;
   for (uint32_t i = 0; i < t->rows.len; i++) {

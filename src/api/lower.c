@@ -15,7 +15,7 @@ typedef struct lower_call {
   bool nvfuser, explain;
   int64_t rank; /* whose program the nvFuser style shows */
   host_pipeline pipeline;
-  const char *variant; /* the pass that makes it; NULL: as it is marked */
+  const char *variant; /* the pass that makes the variant; NULL: the program as it is marked */
   char **text;
 } lower_call;
 

@@ -65,7 +65,7 @@ static bool has_errors(const ir_module *m, uint32_t begin, uint32_t end) {
   return m->errors.errors > DIAG_LIMIT;
 }
 
-/* A schedule is judged only if its fusion was understood: errors that follow from others are of no help. */
+/* A schedule is applied and verified only if its fusion had no errors: further errors would follow from those. */
 static void verify_understood(ir_module *m) {
   for (uint32_t i = 0; i < m->funcs.len; i++) {
     ir_func *f = m->funcs.data[i];
@@ -74,7 +74,7 @@ static void verify_understood(ir_module *m) {
   }
 }
 
-/* Parses, applies and verifies into an initialised module; reports to its diagnostics. */
+/* Parses a text into an initialised module, applies schedules and verifies; reports to its diagnostics. */
 static status parse(ir_module *m, const char *name, const char *text, size_t length) {
   status st = text_parse(m, name, text, length);
   verify_understood(m);

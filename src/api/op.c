@@ -226,7 +226,7 @@ static uint32_t single_tensors(const ir_op_info *info) {
   return n;
 }
 
-/* All that can be wrong with further results is looked at before anything is built. */
+/* Everything that can be wrong with further results is checked before anything is built. */
 static bool name_results(op_call *c) {
   diags *errors = &c->f->module->errors;
   if (c->n_names == 0 || c->n_names > c->info->n_results) {

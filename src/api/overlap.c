@@ -6,7 +6,7 @@ typedef struct range {
   const api_operand *operand;
 } range;
 
-/* Few enough that the kind of sort hardly counts; it must not allocate. */
+/* A shell sort: there are few ranges, and it allocates nothing. */
 static void sort(range *r, size_t n) {
   for (size_t gap = n / 2; gap > 0; gap /= 2) {
     for (size_t i = gap; i < n; i++) {

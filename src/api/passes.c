@@ -33,8 +33,7 @@ static bool dumps_passes(const weir_options *o) {
   return false;
 }
 
-/* GPUs that are not named: those of a machine that is built in, and for a link by way of the host's
- * memory, PCIe 5. */
+/* If no machine is named, GPUs are those of a built-in one; a link by way of the host's memory is PCIe 5. */
 static status assume_gpus(const weir_options *o, rt_speed *speed) {
   enum { HOST_GB_S = 50, HOST_US = 15 };
   const char *link = "";
@@ -46,8 +45,8 @@ static status assume_gpus(const weir_options *o, rt_speed *speed) {
   return STATUS_OK;
 }
 
-/* The links that the program is for: of the machine that is named, or of usual GPUs, or, in one
- * process, of threads. */
+/* The links that the program is for: those of the named machine, of usual GPUs, or, in one process, of
+ * threads. */
 static status read_link(const weir_options *o, host_options *result) {
   const char *machine = "", *device = "";
   rt_speed speed = rt_machine_default();
@@ -96,7 +95,7 @@ void api_show_plain(arena *scratch, pass_request *request) {
 }
 
 /* ---- the reproducer ---- */
-/* NULL, or why the file could not be written. */
+/* Returns NULL, or why the file could not be written. */
 static const char *write_file(const char *path, const strbuf *text) {
   errno = 0;
   FILE *file = fopen(path, "wb");
@@ -106,7 +105,7 @@ static const char *write_file(const char *path, const strbuf *text) {
   return errno ? strerror(errno) : "writing failed";
 }
 
-/* Says with the failure itself where the reproducer is. */
+/* Adds to the failure's diagnostics where the reproducer is. */
 static void keep_reproducer(diags *errors, const char *path, const strbuf *text) {
   if (!path || text->len == 0) return;
   if (errors->errors == 0) diag_error(errors, api_nowhere, "%s", status_message());

@@ -14,8 +14,8 @@ struct weir_pending {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   uint32_t holders; /* the caller, and the queue */
-  bool has_ended;   /* and its callback has returned */
-  bool is_telling;  /* status and error are there */
+  bool has_ended;   /* the callback has returned, too */
+  bool is_telling;  /* the run has ended: status and error are set */
   status st;
   api_error *error;
   weir_program *program;
@@ -102,7 +102,7 @@ static status copy_args(weir_pending *r, const weir_run_args *from) {
   return STATUS_OK;
 }
 
-/* The run is on streams of ours that follow the caller's. */
+/* Replaces the caller's streams in the copied arguments by streams of ours that follow them. */
 static status follow_streams(weir_pending *r) {
   weir_stream *streams = (weir_stream *)r->args.streams; /* in the block */
   for (size_t i = 0; i < r->args.n_streams; i++) {
@@ -221,7 +221,7 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
   return api_end(st);
 }
 
-/* For the run's own callback the run has ended. */
+/* Has the run ended, as the calling thread sees it? Its own callback sees that it has. */
 static bool has_ended(const weir_pending *r) {
   return r->has_ended || (r->is_telling && session_queue_is_mine(r->queue));
 }
@@ -267,7 +267,7 @@ weir_status weir_pending_wait(const weir_pending *r) {
   return api_end(r->st);
 }
 
-/* Other processes would wait for what this one does not do. */
+/* A run in which other processes take part is not stopped: they would wait for this one. */
 void weir_pending_cancel(weir_pending *r) {
   if (!r || is_of_parent(r)) return;
   (void)pthread_mutex_lock(&r->lock);

@@ -158,7 +158,7 @@ weir_status weir_profile_path_step(const weir_profile *p, size_t i, weir_path_st
 typedef struct write_call {
   const session_profile *profile;
   const char *title, *path;
-  bool of_rank; /* what `rank` of the plan did, and nothing else */
+  bool of_rank; /* only what `rank` of the plan did */
   uint32_t rank;
 } write_call;
 
@@ -167,7 +167,7 @@ static bool ends_in(const char *text, const char *ending) {
   return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-/* Writes a file: all of it, or it stays as it was. */
+/* Writes the whole file, or leaves it as it was. */
 static status save(const char *path, const char *text, size_t length) {
   beside b;
   status st = beside_open(&b, path, &memory_default);
@@ -184,7 +184,7 @@ weir_status weir_text_write(const char *text, const char *path) {
   return api_end(save(path, text, strlen(text)));
 }
 
-/* Spans without a length are not shown. */
+/* The spans to show: those of other ranks get no length, and are then left out. */
 static const rt_span *spans_of(const write_call *c, arena *scratch) {
   const session_profile *p = c->profile;
   if (!c->of_rank) return p->spans;

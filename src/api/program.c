@@ -16,7 +16,7 @@ typedef struct compile_call {
   const weir_options *given; /* NULL: none */
   weir_program *to;
   api_options options;
-  /* Only for the choice between variants, quietly: */
+  /* Compiles only to choose between variants, and prints nothing: */
   bool chooses;
   const weir_shapes *shapes;
   const char *pass;
@@ -30,7 +30,7 @@ static bool is_placed(const ir_func *f) {
   return true;
 }
 
-/* So that later messages show a line of it, a fusion that was built or changed by calls gets a text. */
+/* Prints a fusion that was built or changed by calls, so that later messages can show its lines. */
 static void place(ir_func *f) {
   ir_module *m = f->module;
   strbuf text;
@@ -53,7 +53,7 @@ static status clone(arena *scratch, compile_call *c) {
 }
 
 /* ---- what WEIR_DUMP asks for, to standard error ---- */
-/* NULL: nothing. `pass` makes this one of the variants. */
+/* *shown: the text, or NULL for nothing. If `host` is a variant, `pass` makes it. */
 static status show_host(arena *scratch, const compile_call *c, ir_func *host, const char *pass,
                         const char **shown) {
   const api_dump *wanted = &c->options.dump;
@@ -88,7 +88,7 @@ static status dump(arena *scratch, compile_call *c, ir_func *host) {
   return STATUS_OK;
 }
 
-/* What all processes of a run must have in common, extents apart. */
+/* A hash of what all processes of a run must have in common, except extents. */
 static uint64_t hash_program(arena *scratch, const ir_func *host, const api_options *o) {
   strbuf text;
   strbuf_init(&text, scratch);
@@ -127,7 +127,7 @@ static status add_variants(arena *scratch, compile_call *c, const pass_request *
   return choose_find_variants(&varied, scratch, &c->options.session.variants);
 }
 
-/* Without what needs memory to overlap. */
+/* Adds the lowering that does not overlap, and so needs least memory. */
 static status add_tight(arena *scratch, compile_call *c, const pass_request *request) {
   pass_request varied = *request;
   api_pass_also(scratch, "order", &varied.disable);
@@ -171,7 +171,7 @@ static status compile_host(arena *scratch, compile_call *c) {
   return session_open(&p->session, host, &c->options.session, &p->memory);
 }
 
-/* Runs allocate nothing, and say in every check which tensor it is. */
+/* Every message of a run names its tensor, and a run allocates nothing: so labels are made beforehand. */
 static void name_tensors(weir_program *p) {
   const ir_func *f = p->func;
   uint32_t n = f->inputs.len;
@@ -272,7 +272,7 @@ weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const w
   if (made != STATUS_OK) return api_end(made);
   st = api_call(&c.to->memory, choose_body, &c);
   weir_program_destroy(c.to);
-  *pass = c.pass; /* a word that stays */
+  *pass = c.pass; /* a word of the table of passes */
   return st;
 }
 

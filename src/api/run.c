@@ -19,7 +19,7 @@ static bool is_donated(const api_run *c, uint32_t input) {
   return false;
 }
 
-/* Whole tensors, and the shards of others. */
+/* Lists the whole tensors of one side, and the shards of those given as shards. */
 static void list_side(api_run *c, const session_arrays *a, uint32_t n, operand_list *list) {
   bool is_output = a == &c->out;
   for (uint32_t i = 0; i < n; i++) {
@@ -51,17 +51,17 @@ static status wait_for_streams(const api_run *c) {
   return STATUS_OK;
 }
 
-/* A donated one too. */
+/* Is it an input, donated or not? */
 static bool is_input(const api_run *c, const ir_array *a) {
   uint32_t n = c->p->func->inputs.len;
   bool shard = c->in.shards && a >= c->in.shards && a < c->in.shards + c->p->session.ranks.n * n;
   return shard || (a >= c->inputs && a < c->inputs + n);
 }
 
-/* Arrays of a device's memory that the run cannot use as they are get a copy that it can. */
+/* Replaces arrays in a device's memory that the run cannot use by copies that it can. The host waits for the streams
+ * before it copies, and before it evaluates the definition. */
 static status move_away(api_run *c, const operand_list *list, bool on_device) {
-  bool waited =
-      false; /* what the host copies, and the definition, come after the streams by waiting */
+  bool waited = false;
   for (size_t i = 0; i < list->n; i++) {
     const api_operand *o = &list->items[i];
     ir_array *a = (ir_array *)o->array;
@@ -94,7 +94,7 @@ static status bind_body(void *context) {
     operands = list_operands(c);
     st = api_check_overlap(operands.items, operands.n, c->memory);
   }
-  /* With donated memory another plan runs, whose proof would not be for free. */
+  /* With donated inputs another plan runs, whose proof takes time. */
   bool proves = on_device && !(c->args.donated && c->p->session.proof == SESSION_PROOF_CHEAP);
   if (st == STATUS_OK && proves) st = prove(c);
   c->away.memory = &c->p->memory;

@@ -18,12 +18,10 @@ typedef struct api_run {
   rt_stream streams[SESSION_MAX_STREAMS];
   uint32_t n_streams;
   rt_control *control; /* NULL: it cannot be stopped */
-  int64_t *
-      gifts; /* by output: the donated input that the plan overwrites if it can, or -1; NULL: none */
-  const session_judgement
-      *judgement; /* weir_check(): outputs are compared; NULL: they are written */
-  check_world_report
-      found; /* freed by the entry point, since scratch memory may run out meanwhile */
+  /* By output: the donated input that the plan overwrites if it can, or -1; NULL: none. */
+  int64_t *gifts;
+  const session_judgement *judgement; /* outputs are compared (weir_check()); NULL: written */
+  check_world_report found; /* freed by the entry point: scratch memory may run out meanwhile */
 } api_run;
 
 static inline const char *api_run_input_label(const api_run *c, uint32_t i) {

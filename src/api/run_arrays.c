@@ -26,7 +26,7 @@ static bool has_shards(const weir_dl_tensor *const *const *lists, uint32_t i) {
   return lists && lists[i];
 }
 
-/* The devices of this process hold parts of tensor i; `n` tensors are on this side. */
+/* Takes the shards of tensor i, one of `n` on its side: the parts that the devices of this process hold. */
 static status take_shards(api_run *c, const weir_dl_tensor *const *list, ir_tensor t, uint32_t i,
                           uint32_t n, const char *what, session_arrays *a) {
   const session_ranks *ranks = &c->p->session.ranks;
@@ -49,7 +49,7 @@ static status take_shards(api_run *c, const weir_dl_tensor *const *list, ir_tens
   return STATUS_OK;
 }
 
-/* The only device of a program holds all. */
+/* If the program has one device, its shard is the whole tensor. */
 static status take_only_shard(api_run *c, const weir_dl_tensor *const *list, const char *what,
                               ir_array *whole, session_arrays *a, uint32_t i) {
   if (session_ranks_are_many(&c->p->session.ranks)) return STATUS_OK;
@@ -69,8 +69,8 @@ static status take_sharded_input(api_run *c, ir_tensor t, uint32_t i, const char
   return take_only_shard(c, c->args.input_shards[i], what, whole, &c->in, i);
 }
 
-/* Only inputs declare extents: with all of them bound, every extent has a value. What holds for
- * some extents is not checked again in the next run with the same. */
+/* Only inputs declare extents: with all of them bound, every extent has a value. Extents that were
+ * checked in the run before are not checked again. */
 static status check_extents(api_run *c) {
   weir_program *p = c->p;
   size_t bytes = c->env.len * sizeof *p->held;
@@ -123,8 +123,8 @@ status api_run_check_output(api_run *c, ir_tensor t, const ir_array *a, const ch
   return check_own(a, what);
 }
 
-/* Shapes of shards are looked at where the placement is known; here only that no two elements share
- * memory. */
+/* Checks only that no two elements of a shard share memory. Shapes are checked where the placement is
+ * known. */
 static status take_sharded_output(api_run *c, ir_tensor t, uint32_t i, const char *what) {
   const ir_func *f = c->p->func;
   ir_array *whole = &c->outputs[i];

@@ -25,7 +25,7 @@ static const char *read_proof(const char *word) {
 }
 
 bool api_find_pipeline(const char *word, host_pipeline *result) {
-  if (strcmp(word, "marked") == 0) word = "auto"; /* and nothing is chosen */
+  if (strcmp(word, "marked") == 0) word = "auto"; /* without a choice: api_options.chooses */
   for (host_pipeline i = HOST_AUTO; i <= HOST_BROADCAST; i++) {
     if (strcmp(host_pipeline_text(i), word) != 0) continue;
     *result = i;

@@ -67,7 +67,7 @@ static weir_status edit_shapes(weir_shapes *s, api_body body, void *context) {
   return api_edit(api_module(s->fusion), body, context);
 }
 
-/* A body that binds extents; when it is refused, all are as they were. */
+/* Binds extents; if it fails, bind_or_restore() restores all of them. */
 typedef bool bind_fn(weir_shapes *s, const void *context);
 
 static status bind_or_restore(weir_shapes *s, bind_fn *bind, const void *context, arena *scratch) {
@@ -96,7 +96,7 @@ static bool bad_definition(ir_func *f, const char *text) {
   return false;
 }
 
-/* Digits and nothing else; *end is what follows. */
+/* Accepts digits only; *end is what follows them. */
 static bool parse_extent(const char *text, const char **end, int64_t *value) {
   char *stop = NULL;
   errno = 0;

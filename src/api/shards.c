@@ -51,14 +51,14 @@ static status piece_of(const shard_call *c, const ir_env *env, int64_t device, r
               api_shapes_complete(c->shapes) ? "" : ": not all of its extents are known");
 }
 
-/* In the shapes of the host program, which are those of its fusion. */
+/* Binds the host program to the shapes, which are those of its fusion. */
 static status bind_host(const shard_call *c, arena *scratch, ir_env *env) {
   TRY(api_bind_like(c->p, c->shapes, scratch, env));
   env->func = c->p->session.host;
   return STATUS_OK;
 }
 
-/* Of shapes that are not complete, the inputs whose extents are known. */
+/* The same for shapes that are not complete: binds the inputs whose extents are known. */
 static status bind_known(const shard_call *c, arena *scratch, ir_env *env) {
   const ir_func *f = c->p->func;
   ir_env_init(env, (ir_func *)f, scratch);
@@ -167,7 +167,7 @@ static status compare(join_state *j) {
   return STATUS_OK;
 }
 
-/* To rank 0, straight from its own shards and by messages from others. */
+/* Sends this rank's part to rank 0, if this rank is its owner. */
 static status give(const join_state *j, const allocator *memory) {
   uint32_t me = j->ranks->first;
   ir_array dense = j->shards[0];
@@ -196,7 +196,7 @@ static status assemble(const join_state *j, const allocator *memory) {
   return STATUS_OK;
 }
 
-/* Allocates from no arena: if one ran out, control would not return here to free the copies. */
+/* Must not allocate from an arena: if that fails, control does not return here to free the copies. */
 static status join_arrays(join_state *j, const allocator *memory) {
   TRY(take_shards(j));
   TRY(take_whole(j));
@@ -230,7 +230,7 @@ weir_status weir_program_join(const weir_program *p, const weir_shapes *s, weir_
 }
 
 /* ---- agreeing ---- */
-/* What each process says; all of one size, so long messages are cut off. */
+/* What each process says. All have one size, so long messages are cut off. */
 typedef struct verdict {
   int32_t st;
   char text[1020];

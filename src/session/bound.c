@@ -15,7 +15,7 @@ static status bound_world(session *x, const ir_env *env, arena *scratch, cost_bo
     rt_plan *plan;
     TRY(session_bind_plain(x, env, r, &plan));
     cost_bound_add(b, plan, &machine, scratch);
-    /* Then the other ranks have the same. */
+    /* If so, the other ranks have the same bound. */
     bool all = plan->alike && machine.island <= 0 && !rt_plan_has_roots(plan);
     rt_plan_destroy(plan);
     if (all) break;
@@ -24,7 +24,7 @@ static status bound_world(session *x, const ir_env *env, arena *scratch, cost_bo
   return STATUS_OK;
 }
 
-/* Exposed communications, by line: iterations of a loop are one. */
+/* Reports exposed communications, one for each line: all iterations of a loop together. */
 static void tell_lines(const bound_call *c, const rt_plan *plan, const cost_spent *spent,
                        arena *scratch) {
   uint32_t most = 0;
@@ -70,7 +70,7 @@ static status spend(void *context) {
   return STATUS_OK;
 }
 
-/* The device is the simulator itself. */
+/* The same if the device is the simulator itself. */
 static status predict_here(const bound_call *c, const ir_env *env, arena *scratch,
                            session_bound *b) {
   session *x = c->x;
@@ -86,7 +86,7 @@ static status predict_here(const bound_call *c, const ir_env *env, arena *scratc
   return spend(&call);
 }
 
-/* The program that runs, on all devices, wherever they are. */
+/* Predicts the program that runs, on all devices, in whichever process they are. */
 static status predict(const bound_call *c, const ir_env *env, arena *scratch, session_bound *b) {
   session *x = c->x;
   choose_simulation sim = {.memory = x->memory};

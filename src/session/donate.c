@@ -34,7 +34,7 @@ static bool same_part(const rt_piece *a, const rt_piece *b) {
   return true;
 }
 
-/* Devices of one process that hold the same part cannot all write it there. */
+/* Does no other device of this process hold the same part? They could not both write it in place. */
 static bool is_alone(const session *x, const rt_piece *piece, int64_t device) {
   return x->ranks.n == 1 || piece->owner == device;
 }

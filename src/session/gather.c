@@ -1,5 +1,5 @@
 /* A profile of all processes: rank 0 binds the plans of the others, joins them with its own to the
- * plan that one process would run, and is sent what ran when. */
+ * plan that one process would run, and receives the spans of the others. */
 #include <string.h>
 
 #include "session/profile.h"
@@ -16,8 +16,8 @@ typedef struct ahead {
   int64_t least_ns, most_ns;
 } ahead;
 
-/* Every rank learns the times of the others before any leaves: a time that was sent is earlier than
- * its receipt. */
+/* An exchange ends on a rank only after it has begun on all: a time that was sent is earlier than its
+ * receipt. */
 static status compare_clocks(const session_ranks *r, int64_t *before, clocks *all, ahead *result) {
   clocks mine = {.before_ns = rt_clock_ns()};
   TRY(session_ranks_exchange(r, &mine.before_ns, before, sizeof mine.before_ns));
@@ -32,7 +32,7 @@ static status compare_clocks(const session_ranks *r, int64_t *before, clocks *al
   return STATUS_OK;
 }
 
-/* One machine has one clock, for which 0 is always possible. */
+/* Ranks of one machine share a clock: for them 0 is always possible. */
 static int64_t middle(ahead a) {
   if (a.least_ns <= 0 && a.most_ns >= 0) return 0;
   return a.least_ns + (a.most_ns - a.least_ns) / 2;
@@ -43,10 +43,10 @@ typedef struct gathering {
   session *x;
   session_profile *profile;
   int64_t *ahead_ns, *origin_ns; /* by rank */
-  int64_t first_ns;              /* when the first of them began, by rank 0's clock */
+  int64_t first_ns;              /* when the first rank began, by rank 0's clock */
   rt_plan **plans;               /* of all ranks */
   rt_plan *joined;
-  rt_span **spans; /* by rank, as it kept them */
+  rt_span **spans; /* by rank, as the rank kept them */
   arena scratch;
 } gathering;
 
@@ -76,7 +76,7 @@ static int64_t span_bytes(const rt_plan *plan) {
   return ((int64_t)plan->n_tasks + plan->n_posts) * (int64_t)sizeof(rt_span);
 }
 
-/* At rank 0. What it has no memory for it cannot receive: the others then give up as after any failure. */
+/* At rank 0. If it has no memory, it stops receiving, and the others give up as after any failure. */
 static status receive(gathering *g) {
   const session_ranks *r = &g->x->ranks;
   g->spans[0] = g->profile->spans;
@@ -89,7 +89,7 @@ static status receive(gathering *g) {
   return rt_plan_join(g->plans, r->world, &memory_default, &g->joined);
 }
 
-/* By the first clock that began. */
+/* A span of one rank as a span of the joined plan; its times count from when the first rank began. */
 static rt_span moved(const gathering *g, uint32_t rank, rt_span s, uint32_t instr,
                      uint32_t stream) {
   int64_t by_ns = began_ns(g, rank) - g->first_ns;
@@ -101,7 +101,7 @@ static rt_span moved(const gathering *g, uint32_t rank, rt_span s, uint32_t inst
   return s;
 }
 
-/* In a joined plan launches of a rank, and its posts, keep their order. */
+/* Joining keeps the order of each rank's launches, and that of its posts. */
 static void place_spans(const gathering *g, rt_span *to) {
   const rt_plan *plan = g->joined;
   uint32_t launch = 0, world = g->x->ranks.world;

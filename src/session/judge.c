@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* A spread of few evaluations may come out too small by chance, so that a difference that seems too large is
- * looked at with more of them before it counts. */
+/* The spread of few evaluations may be too small by chance. So a difference that seems too large counts only if it
+ * is too large for the spread of more evaluations, up to this number. */
 enum { MOST_LANES = 4 * REF_LANES };
 
 typedef struct trial {
@@ -13,9 +13,9 @@ typedef struct trial {
   const session_judgement *judgement;
   uint32_t n;
   ir_array *references; /* one per output */
-  double **squares;     /* sums over rounds, and of one round */
-  double **round;
-  ref_options sampled; /* with those rows that count */
+  double **squares;     /* per output: the mean over the rounds so far */
+  double **round;       /* and that of the last round */
+  ref_options sampled;  /* `options` with the rows that are compared */
   arena scratch;
 } trial;
 
@@ -62,7 +62,7 @@ static void drop(trial *t) {
   memory_free(memory_of(t), t->round);
 }
 
-/* The mean of the rounds so far; one may be infinite. */
+/* Adds a round to the mean. A value may be infinite. */
 static void add_round(const trial *t, int round) {
   for (uint32_t i = 0; i < t->n; i++)
     for (int64_t k = 0; k < count(&t->values[i]); k++)
@@ -81,14 +81,14 @@ static bool decide(const trial *t) {
   return ok;
 }
 
-/* Is an element so far away that a lane or two made the difference? */
+/* Is an element so far away that one or two lanes more or less would decide? */
 static bool is_close(const trial *t) {
   for (uint32_t i = 0; i < t->n; i++)
     if (t->judgement->verdicts[i].worst > 0.5) return true;
   return false;
 }
 
-/* Most results differ by less than what the last operation explains: then nothing else has to be known. */
+/* Most results differ by less than the rounding of the last operation explains: then nothing else is evaluated. */
 static status try_own(const trial *t, bool *right) {
   if (!ref_outputs_round(t->env)) return STATUS_OK;
   TRY(ref_own_spread(t->env, t->inputs, t->references, t->squares, t->options));

@@ -1,4 +1,4 @@
-/* Compares outputs with what the definition gives. */
+/* Compares outputs with the results of the definition. */
 #ifndef WEIR_SESSION_JUDGE_H
 #define WEIR_SESSION_JUDGE_H
 

@@ -8,17 +8,17 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-/* A link that a network shapes takes some bytes at once before it slows down: they do not count for its rate, and are
- * found by what is missing from the time of the first bytes after a rest. */
+/* A link with traffic shaping accepts a burst of bytes before it slows down. The burst does not count for the rate;
+ * its size follows from how much faster the first bytes after a rest are than the rate says. */
 enum { PROBE_BYTES = 4 << 20, FIRST_BYTES = 512 << 10, PROBES = 6, REST_NS = 10000000 };
-static const double least_burst_ns = 100e3; /* below, it is the measurement's error */
+static const double least_burst_ns = 100e3; /* a smaller difference is an error of measurement */
 
 /* ---- how fast it is ---- */
 typedef struct probes {
   int64_t none_ns, first_ns, all_ns; /* for 8 bytes, FIRST_BYTES, PROBE_BYTES */
 } probes;
 
-/* After a rest; a few bytes make all begin together. */
+/* Measures a transfer after a rest. A few bytes are sent first, so that all ranks begin together. */
 static status probe_size(const session_ranks *r, char *memory, int64_t bytes, int64_t *least_ns) {
   const struct timespec rest = {.tv_nsec = REST_NS};
   (void)nanosleep(&rest, NULL);
@@ -51,14 +51,14 @@ enum {
   WORK_FLOATS = 64 << 10, /* as much as a product keeps in an inner cache */
   ROUNDS = 9,
   STEPS = 8,
-  STEP_BYTES = 4 << 10, /* more than what travels with a post */
+  STEP_BYTES = 4 << 10, /* more than a post itself carries */
   ALONE_NS = 10000000,
   BULK_NS = 20000000,
   BULK_NAP_NS = 300000,
   STEP_NAP_NS = 40000,
 };
 
-/* A thread that computes: how much it gets done tells what else its core does, and what that leaves of its cache. */
+/* A thread that computes. How much it computes shows what else its core does, and what that leaves of its cache. */
 typedef struct worker {
   float *data;
   atomic_bool ends;
@@ -76,13 +76,13 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* What a rank sends to each of the others, and where it gets theirs. */
+/* What a rank sends to each of the others, and where it receives what they send. */
 typedef struct hands {
   const session_ranks *ranks;
   char *in, *out;
   uint32_t others;
-  uint8_t turns;        /* in which bytes move */
-  int64_t bulk_floats;  /* added up in a turn; adding takes of a core, too */
+  uint8_t turns;        /* how often `bulk_floats` are added up per round */
+  int64_t bulk_floats;  /* an allreduce of so many: adding needs a core, too */
   double step_bytes_ns; /* of a step, at the link's rate */
 } hands;
 
@@ -93,7 +93,7 @@ typedef struct costs {
   uint32_t n_steps;
 } costs;
 
-/* What all send, where each gets it: twice what one sends to all, or a step of very many. */
+/* Room for what all ranks send: twice a probe, or, with very many ranks, a step of all of them. */
 static size_t out_bytes(uint32_t others) {
   size_t steps = ((size_t)others + 1) * STEP_BYTES;
   return steps > (size_t)2 * PROBE_BYTES ? steps : (size_t)2 * PROBE_BYTES;
@@ -126,7 +126,8 @@ static status rate_beside(const hands *h, const worker *w, double *rate) {
   return STATUS_OK;
 }
 
-/* The link rests before it, and takes its bytes at once if it can; a few bytes make all begin together. */
+/* One small exchange. The link rests before it, so that a burst takes all of its bytes; a few bytes are sent first, so
+ * that all ranks begin together. */
 static status step(const hands *h, double *ns) {
   sleep_for(200000 + (int64_t)h->step_bytes_ns);
   TRY(session_ranks_share(h->ranks, h->in, h->out, 8, STEP_NAP_NS));
@@ -136,7 +137,7 @@ static status step(const hands *h, double *ns) {
   return STATUS_OK;
 }
 
-/* In turns with and without the link in use. */
+/* Measures the rounds: computing with and without the link in use, then steps. */
 static status compare(const hands *h, const worker *w, costs *c) {
   for (int i = 0; i < ROUNDS; i++) {
     TRY(session_ranks_share(h->ranks, h->in, h->out, 8, 0));
@@ -170,7 +171,7 @@ double session_link_lost(const session_link_round *rounds, uint32_t n) {
   return n ? fmin(fmax(median(lost, n), 0), most) : 0;
 }
 
-/* Of the time at the link's rate, in turns that fit the buffers. */
+/* Chooses turns that fit the buffers and together take about BULK_NS at the link's rate. */
 static void plan_bulk(hands *h, double bytes_per_ns) {
   const double most = PROBE_BYTES, turn = fmin(0.5 * BULK_NS * bytes_per_ns, most);
   double n = h->others + 1, moved = 2.0 * h->others / n * sizeof(float);
@@ -197,7 +198,7 @@ static status find_cost(hands *h, session_link *result) {
   return STATUS_OK;
 }
 
-/* Naps end when they should, and not up to 50 us later. */
+/* Measures with a timer slack of 1 ns: naps then end on time, not up to 50 us late. */
 static status find_cost_on_time(hands *h, session_link *result) {
   int slack_ns = prctl(PR_GET_TIMERSLACK);
   if (slack_ns > 0) (void)prctl(PR_SET_TIMERSLACK, 1UL);

@@ -5,8 +5,8 @@
 #include "session/ranks.h"
 
 typedef struct session_link {
-  double idle_ns;    /* of a step, of ranks that do nothing else */
-  double latency_ns; /* while each computes */
+  double idle_ns;    /* the time of a step, if ranks do nothing else */
+  double latency_ns; /* the same while each rank computes */
   double bytes_per_ns;
   double burst_bytes; /* rt_speed.link_burst_bytes */
   double cores;       /* the fraction of a thread's time that sending and receiving takes */
@@ -16,8 +16,8 @@ typedef struct session_link {
 typedef struct session_link_round {
   double before, beside, after;
 } session_link_round;
-/* The fraction of its time that communication takes, by the median of the rounds: others that use a core for some
- * rounds do not count. */
+/* The fraction of a thread's time that communication takes. It is the median of the rounds, so that other processes
+ * that use a core during some rounds do not count. */
 double session_link_lost(const session_link_round *rounds, uint32_t n);
 
 /* All processes call it. */

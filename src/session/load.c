@@ -1,14 +1,14 @@
 /* Plans on the device. */
 #include "session/plans.h"
 
-/* Whether any rank posts anything: all processes answer alike. */
+/* Does any rank post anything? All processes get the same answer. */
 static bool communicates(const session *x, const session_plan *p) {
   for (uint32_t r = 0; r < x->ranks.world; r++)
     if (p->ranks[r]->n_posts > 0) return true;
   return false;
 }
 
-/* Joins as many of the alike ranks as the device needs to represent all. */
+/* For ranks that are alike: joins as many of them as the device needs to represent all. */
 static status join_enough(session *x, const ir_env *env, session_plan *p) {
   uint32_t n = x->device->ops->enough(x->device, p->own);
   if (n == 1) {
@@ -28,8 +28,8 @@ static bool meets_all(const rt_plan *plan) {
   return true;
 }
 
-/* Of ranks of a few kinds one of each, if all ranks meet in every communication: it begins when the
- * last kind has come to it. */
+/* For ranks of a few kinds: joins one of each kind, if all ranks take part in every communication. A
+ * communication then begins when the last kind has posted it. */
 static status join_kinds(session *x, const ir_env *env, session_plan *p) {
   session_kinds f;
   TRY(session_plan_kinds(x, env, p, &f));
@@ -41,7 +41,7 @@ static status join_kinds(session *x, const ir_env *env, session_plan *p) {
   return STATUS_OK;
 }
 
-/* What the device loads: the plan, without loops that it does not take. */
+/* What the device loads: the plan, unrolled if the device does not take its loops. */
 static status find_plan(session *x, session_plan *p, const rt_plan **result) {
   bool apart = p->plan->n_posts == 0, alone = apart && p->plan->n_ranks <= 1;
   *result = p->plan;
@@ -66,14 +66,15 @@ static status load_plan(session *x, const ir_env *env, session_plan *p) {
   if (!is_spread || !ops->load_spread) return ops->load(x->device, plan, &p->loaded);
   TRY(session_plan_need_ranks(x, env, p, 0, x->ranks.world));
   if (!communicates(x, p)) return ops->load(x->device, plan, &p->loaded);
-  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
+  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device tells others itself if it is busy */
   status st = ops->load_spread(x->device, plan, (const rt_plan *const *)p->ranks, x->ranks.world,
                                &p->loaded);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
   return st;
 }
 
-/* All plans but the first, which is in use. Not with other processes, which load when this one does. */
+/* Drops all plans but the first, which is in use. With other processes it drops none: they would have to load again
+ * when this one does. */
 static bool drop_others(session *x) {
   session_plan *first = x->plans;
   if (!first->next || x->ranks.n < x->ranks.world) return false;

@@ -15,15 +15,15 @@ typedef struct machine_call {
   const session_ranks *ranks;
   const allocator *memory;
   bool renew;
-  bool kept; /* what was measured now */
+  bool kept; /* the figures measured now were stored */
   rt_measured_key key;
-  uint32_t per_host; /* ranks that share cores; 0: not the same on each */
-  bool is_first;     /* of those */
+  uint32_t per_host; /* ranks that share cores; 0: not the same number on each host */
+  bool is_first;     /* of those that share this rank's cores */
   arena scratch;
 } machine_call;
 
 /* ---- hosts ---- */
-/* Names from elsewhere become part of a file that is read again. */
+/* Names that other hosts sent become part of a file that is read again. */
 static void clean(char name[HOST_NAME]) {
   name[HOST_NAME - 1] = '\0';
   for (char *c = name; *c; c++)
@@ -31,7 +31,7 @@ static void clean(char name[HOST_NAME]) {
   if (!name[0]) memcpy(name, "?", 2);
 }
 
-/* How many consecutive ranks share the cores of each, by which of them a rank is on. */
+/* How many consecutive ranks share cores; systems[r] identifies the cores of rank r. 0: not always as many. */
 static uint32_t count_alike(const uint64_t *systems, uint32_t n) {
   uint32_t first = 1;
   while (first < n && systems[first] == systems[0]) first++;
@@ -69,8 +69,8 @@ static status find_hosts(machine_call *c) {
 }
 
 /* ---- figures ---- */
-/* Another process must wake up for a communication: sockets are served sooner than MPI is looked
- * at. Between hosts of 10 Gbit/s, where nothing is measured. */
+/* Figures where nothing is measured: hosts with 10 Gbit/s between them. A communication must wake up
+ * another process: a socket does so sooner than a thread polls MPI. */
 static void assume_link(const machine_call *c, rt_speed *s) {
   bool sockets = strcmp(c->key.comm, "tcp") == 0;
   s->link_bytes_per_ns = 1;
@@ -95,8 +95,8 @@ static status measure(machine_call *c, rt_speed *s) {
   TRY(measure_device(c, s));
   if (!spread || c->ranks->first != 0) return STATUS_OK;
   assume_link(c, s);
-  /* Sockets wake the thread that communicates: that is all of what a step takes beside its bytes. MPI is looked
-   * at more often where a thread waits for it than while all compute: what is assumed is nearer to that. */
+  /* A socket wakes the thread that communicates: a step takes no other time beside its bytes. MPI is polled more
+   * often where a thread waits for it than while all compute, which the assumed figures are closer to. */
   bool wakes = strcmp(c->key.comm, "tcp") == 0;
   s->link_latency_ns = wakes ? link.latency_ns : link.idle_ns;
   if (wakes) s->post_ns = 0;
@@ -104,7 +104,7 @@ static status measure(machine_call *c, rt_speed *s) {
   s->link_burst_bytes = link.burst_bytes;
   s->per_host = c->per_host;
   if (c->per_host == 0) s->cores = 0;
-  s->comm_cores = link.cores; /* of the part of a core that a rank has */
+  s->comm_cores = link.cores; /* a fraction of the share of a core that a rank has */
   if (s->cores < s->per_host) s->comm_cores *= s->cores / s->per_host;
   return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-/* Which values take the memory of a program's buffers where they take most. */
+/* Which values are in memory when the buffers of a program take most of it. */
 #include <stdlib.h>
 
 #include "runtime/lives.h"
@@ -63,7 +63,7 @@ static void put_place(const peak_call *c, uint32_t instr, strbuf *out) {
   strbuf_printf(out, "  (%s)\n", place.data);
 }
 
-/* A pool that is larger by less than a part in so many is as large as it must be. */
+/* A pool counts as tight if it is larger than needed by less than one part in SLACK. */
 enum { SLACK = 64 };
 
 static void explain(peak_call *c, int64_t live_bytes, strbuf *out) {

@@ -7,8 +7,8 @@
 #include "session/memory.h"
 
 /* The piece of one tensor on one rank. `local` is dense memory of its own, allocated when it is needed
- * for the first time; `value` is where the piece lies in this run: there, in the whole array, or in the
- * caller's shard. */
+ * for the first time. `value` is where the piece is in this run: in `local`, in the whole array, or in
+ * the caller's shard. */
 typedef struct slot {
   rt_piece piece;
   ir_array local, value;
@@ -87,7 +87,7 @@ static ir_array given(const slot *s, const session_arrays *a, uint32_t k, uint32
   return session_is_sharded(a, k % n) ? a->shards[k] : rt_piece_view(&s->piece, &a->whole[k % n]);
 }
 
-/* Is there a view of it in what the caller gave? */
+/* Can the slot's piece be used in the caller's array, as a view of it? */
 static bool has_view(const slot *s, const session_arrays *a, uint32_t k, uint32_t n) {
   return session_is_sharded(a, k % n) || s->piece.is_box;
 }
@@ -116,8 +116,8 @@ static status take_input(session_pieces *p, const session_arrays *inputs, uint32
   return STATUS_OK;
 }
 
-/* Whether the k-th slot is written to what the caller gave. Of devices of one process that hold the same part
- * of a whole array one is; a process has an array of its own. */
+/* Is the k-th slot written to the caller's array? If devices of one process hold the same part of a whole array, only
+ * one of them is. Each process has an array of its own. */
 static bool is_written(const session_pieces *p, const session_arrays *outputs, uint32_t k) {
   return p->outputs[k].writes_whole || session_is_sharded(outputs, k % p->n_outputs) ||
          p->n < p->ranks->world;
@@ -130,7 +130,7 @@ static status take_output(session_pieces *p, const session_arrays *outputs, uint
   bool viewed = has_view(s, outputs, k, p->n_outputs);
   if (viewed) s->value = given(s, outputs, k, p->n_outputs);
   bool own = is_written(p, outputs, k);
-  if (!own && s->value.space) { /* whose memory the host does not reach to compare them */
+  if (!own && s->value.space) { /* the host cannot read this memory to compare the copies */
     s->value.data = NULL;
     return STATUS_OK;
   }
@@ -201,7 +201,7 @@ static status disagree(const session_pieces *p, uint32_t i, int64_t a, int64_t b
               (long long)b, ir_tensor_name(p->host, p->host->outputs.data[i]));
 }
 
-/* An output that is an input is not computed: each device has its piece. */
+/* An output that is an input is not computed but copied: each device has its piece. */
 static status copy_returned(session_pieces *p, uint32_t k) {
   uint32_t r = k / p->n_outputs;
   for (uint32_t i = 0; i < p->n_inputs; i++)
@@ -291,8 +291,8 @@ static status receive(session_pieces *p, const ir_env *env, uint32_t i, uint32_t
   return st;
 }
 
-/* Owners come before the holders of replicas: they are the first in their mesh, but not the lowest
- * rank, so two rounds are needed. */
+/* Receives from owners first, then from those with copies. An owner is the first device in its mesh but
+ * need not have the lowest rank, hence two rounds. */
 static status receive_all(session_pieces *p, const ir_env *env, uint32_t i,
                           const ir_array *output) {
   for (int round = 0; round < 2; round++) {

@@ -18,8 +18,8 @@ void session_pieces_destroy(session_pieces *p); /* accepts NULL */
  * they are. */
 NODISCARD status session_pieces_cut(session_pieces *p, const session_arrays *inputs,
                                     const session_arrays *outputs, void ***in, void ***out);
-/* Puts the outputs together, on rank 0's process, or into the shards; CHECK_FAILED if devices that should
- * hold the same part of a whole output do not. */
+/* Assembles the outputs in rank 0's process, or writes them to the shards. CHECK_FAILED if devices that should
+ * hold the same part of a whole output hold different values. */
 NODISCARD status session_pieces_assemble(session_pieces *p, const ir_env *env,
                                          const session_arrays *outputs);
 

@@ -68,7 +68,7 @@ static session_plan *find_plan(session *x, const ir_env *env, const int64_t *don
   return NULL;
 }
 
-/* Its own memory, and that of its buffers if the device keeps it for this plan alone. */
+/* The memory of a plan, with that of its buffers if the device keeps them for this plan alone. */
 static int64_t bytes_of(const session *x, const session_plan *p) {
   const rt_device_ops *ops = x->device->ops;
   bool joined = p->plan && p->plan != p->own;
@@ -106,15 +106,16 @@ void session_plans_evict(session *x, int64_t most_bytes) {
 
 /* ---- one rank ---- */
 
-/* One rank is shown and proven for all, if they are alike. */
+/* Are there so many ranks that, if they are alike, one of them is shown and proven for all? */
 static bool is_one_of_many(const session *x) { return x->ranks.n > SESSION_MOST_SHOWN; }
 
-/* Loops wait for what precedes them without asking whether they depend on it; the checker knows. The
- * proof takes about 2 us per launch; plans for which that would be half a second keep their waits. */
+/* Removes redundant waits: loops wait for everything that precedes them, whether they depend on it or
+ * not. The proof takes about 2 us per launch; plans for which it would take half a second keep their
+ * waits. */
 static status prune(const session *x, rt_plan *plan) {
   enum { MOST_LAUNCHES = 250 * 1000, LONGEST = 2 * 1000 * 1000 };
   uint32_t removed;
-  /* Waits that some rank needs stay. */
+  /* If so, waits that any rank needs are kept. */
   bool any_root = (plan->alike || plan->kin) && is_one_of_many(x);
   if (x->keep_waits || plan->n_tasks > MOST_LAUNCHES || plan->n_instrs > LONGEST) return STATUS_OK;
   return any_root ? check_prune_alike(plan, x->memory, &removed)
@@ -127,21 +128,21 @@ typedef struct rank_binding {
   bool lends;             /* as bind_options says */
   const int64_t *donated; /* as in a run; NULL: nothing is */
   const rt_plan *like;    /* another rank's, which may need the same waits; NULL: there is none */
-  bool loops;             /* long ones are kept, if the device takes them */
-  bool apart;             /* it is not asked which ranks are alike */
+  bool loops;             /* long loops are kept, if the device takes them */
+  bool apart;             /* does not ask which ranks are alike */
 } rank_binding;
 
-/* A loop is kept from so many repetitions on: below that a plan that is placed as a whole is worth more. */
+/* Loops with so many repetitions or more are kept. Shorter ones are unrolled: their buffers are then placed better. */
 enum { LONG_LOOP = 32 };
 
-/* A device is given an unrolled plan where it does not take loops. One that knows the plans of other processes is
- * given those as they are bound. */
+/* Plans can be bound with loops: where the device does not take them, it is given an unrolled plan. But a device that
+ * reads the plans of other processes is given those as they are bound, so they must have no loops. */
 static bool keeps_loops(const session *x) {
   bool here = x->ranks.n >= x->ranks.world;
   return x->device && (here || !x->device->ops->load_spread);
 }
 
-/* A program that was written as it is keeps its buffers apart. */
+/* In a program written by hand (keep_waits), buffers do not share the memory of outputs. */
 static status bind_waits(session *x, const ir_env *env, const rank_binding *b, rt_plan **result) {
   bind_options options = {.keep_waits = x->keep_waits};
   options.streams = b->streams ? b->streams : x->streams;
@@ -218,7 +219,7 @@ static status donate(const session *x, session_plan *p, rt_plan *const *plans, u
   return session_donate_plans(plans, n, p->donated, x->memory, p->in_place);
 }
 
-/* Donates in the plan of another process's rank, as that process does. */
+/* Donates inputs in the plan of another process's rank, as that process does. */
 static status donate_other(const session *x, const session_plan *p, rt_plan *const *plan) {
   bool *in_place = memory_alloc(x->memory, x->host->outputs.len * sizeof *in_place);
   if (!in_place) return STATUS_OUT_OF_MEMORY;
@@ -251,8 +252,8 @@ static status need_own(session *x, const ir_env *env, session_plan *p) {
   return session_plan_need_ranks(x, env, p, x->ranks.first, x->ranks.n);
 }
 
-/* Binds the first rank of this process. The others follow when they are needed: of ranks that are alike, this
- * one tells what there is to know; but what is donated is decided for all of them. */
+/* Binds the first rank of this process. The others follow when they are needed: if ranks are alike, this one
+ * represents them. But which outputs are computed in donated memory is decided for all of them. */
 static status bind_own(session *x, const ir_env *env, session_plan *p) {
   size_t bytes = x->ranks.world * sizeof *p->ranks;
   uint32_t first = x->ranks.first;
@@ -304,8 +305,8 @@ static status bind_again(session *x, ir_func *host, ir_env *bound, session_plan 
   return p->own->alike ? STATUS_OK : need_own(x, bound, p);
 }
 
-/* If the plan needs more memory than there may be, that of `host` takes its place; on all ranks, if
- * rank 0 says so. */
+/* Replaces the plan by that of `host` if it needs more memory than the limit. Rank 0 decides for all
+ * ranks. */
 static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_plan *p) {
   uint8_t taken = host && host != bound->func && most_bytes(x, p) > x->memory_limit;
   TRY(session_ranks_decide(&x->ranks, &taken));
@@ -314,7 +315,7 @@ static status bind_smaller(session *x, ir_func *host, ir_env *bound, session_pla
   return bind_again(x, host, bound, p);
 }
 
-/* Iterations on different streams have buffers of their own. */
+/* Binds with fewer streams until the limit is kept: iterations on different streams have buffers of their own. */
 static status bind_fewer_streams(session *x, ir_env *bound, session_plan *p) {
   uint32_t streams = x->streams;
   int64_t too_large_bytes = most_bytes(x, p);
@@ -328,7 +329,7 @@ static status bind_fewer_streams(session *x, ir_env *bound, session_plan *p) {
   }
 }
 
-/* First without what was chosen, then without what overlaps, then with fewer streams. */
+/* Tries the program as it is marked, then the lowering that does not overlap, then fewer streams. */
 static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
   if (!x->memory_limit) return STATUS_OK;
   if (!p->own->alike) TRY(need_own(x, bound, p));
@@ -344,7 +345,7 @@ static status keep_to_limit(session *x, ir_env *bound, session_plan *p) {
 
 /* ---- binding ---- */
 
-/* What all processes must agree on before they bind. */
+/* A hash of what all processes must agree on before they bind. */
 static uint64_t hash_key(const session *x, const ir_env *env, const int64_t *donated) {
   uint64_t hash = x->program;
   for (uint32_t i = 0; i < env->len; i++) hash = hash_mix(hash, (uint64_t)env->symbols[i]);
@@ -409,8 +410,8 @@ status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
   return STATUS_OK;
 }
 
-/* Does this rank's plan represent all ranks? If collectives have roots, redundant waits are removed for its own rank
- * alone, unless there are many ranks: then for all of them. */
+/* Does this rank's plan represent all ranks? If collectives have roots, a plan lacks the waits that are redundant for
+ * its own rank, unless there are many ranks: then it lacks only those that are redundant for all. */
 static bool stands_for_all(const session *x, const session_plan *p) {
   return p->own->alike && (is_one_of_many(x) || !rt_plan_has_roots(p->own));
 }
@@ -425,8 +426,8 @@ status session_bind(session *x, const ir_env *env, const rt_plan *const **plans,
   return STATUS_OK;
 }
 
-/* Is the check of one rank for all enough? With few ranks, messages are to name every rank concerned. With roots,
- * each rank is taken for the root, and a finding may be an error of none. */
+/* Is the check of one rank for all enough? With few ranks, messages shall name every rank concerned. With roots, each
+ * rank is taken for the root, and what is found may not be an error of any rank. */
 static bool is_conclusive(const check_world_report *r, uint32_t n, bool has_roots) {
   if (has_roots) return r->n_found == 0;
   return r->meetings.len == 0 || n > SESSION_MOST_SHOWN;
@@ -452,7 +453,7 @@ status session_plan_kinds(session *x, const ir_env *env, session_plan *p, sessio
   return STATUS_OK;
 }
 
-/* *known: ranks are of a few kinds, and all is well. */
+/* Checks one rank of each kind. *known: the ranks are of a few kinds, and nothing was found. */
 static status check_kinds(session *x, const ir_env *env, session_plan *p,
                           const check_options *options, bool *known, check_world_report *report) {
   session_kinds f;

@@ -13,16 +13,16 @@ struct session_plan {
   bool *in_place;   /* by output: a donated one that is computed in its input's memory */
   rt_plan *own;     /* of the first rank of this process */
   rt_plan **ranks;  /* by rank of the world, `own` among them; NULL: not bound yet */
-  rt_plan *plan;    /* that a device loads: `own`, or this process's ranks as one. NULL: not yet */
-  /* `plan` without its loops, for profiles, and devices that take none. NULL: not needed yet, or it
-   * has none */
+  rt_plan *plan;    /* what a device loads: `own`, or this process's ranks as one; NULL: not yet */
+  /* `plan` without its loops, for profiles and for devices that take none. NULL: not needed yet, or
+   * `plan` has none. */
   rt_plan *unrolled;
   session_pieces *pieces; /* with several ranks */
   /* The number of streams, if it is below the session's because buffers would take `too_large_bytes` per device
    * with all of them, more than the limit. 0: it has all of the session's. */
   uint32_t streams;
   int64_t too_large_bytes;
-  bool apart;        /* ranks are of too many kinds: each is bound by itself */
+  bool apart;        /* the ranks are of too many kinds: each is bound by itself */
   bool captured;     /* a CUDA graph of the caller's uses what is loaded */
   rt_loaded *loaded; /* NULL: not yet */
 };
@@ -41,7 +41,7 @@ NODISCARD status session_plan_need_ranks(session *x, const ir_env *env, session_
                                          uint32_t first, uint32_t n);
 /* Binds the ranks of this process, and makes one plan of them. */
 NODISCARD status session_plan_need_joined(session *x, const ir_env *env, session_plan *p);
-/* The same plan with its loops unrolled; spans and paths are told of its instructions. */
+/* The same plan with its loops unrolled. Spans and paths refer to its instructions. */
 NODISCARD status session_plan_need_unrolled(session *x, session_plan *p, const rt_plan **result);
 /* Are the ranks alike and more than SESSION_MOST_SHOWN, so that one is shown and simulated for all? */
 bool session_plan_is_typical(const session *x, const session_plan *p);
@@ -49,15 +49,15 @@ bool session_plan_is_typical(const session *x, const session_plan *p);
 /* For many ranks that are of a few kinds: a plan of each kind, and how many ranks have it. */
 enum { SESSION_MOST_KINDS = 8 };
 typedef struct session_kinds {
-  uint32_t n; /* 0: there are not so many ranks, or too many kinds */
+  uint32_t n; /* 0: there are not many ranks, or too many kinds */
   rt_plan *plans[SESSION_MOST_KINDS];
   uint32_t times[SESSION_MOST_KINDS];
 } session_kinds;
 NODISCARD status session_plan_kinds(session *x, const ir_env *env, session_plan *p,
                                     session_kinds *result);
 
-/* Drops plans until those that are kept have at most so many bytes: the least recently used first, and none
- * that a caller's CUDA graph needs. */
+/* Drops plans until those that are kept have at most `most_bytes`: the least recently used first, and none that a
+ * caller's CUDA graph needs. */
 void session_plans_evict(session *x, int64_t most_bytes);
 void session_plans_close(session *x);
 /* The variant for these extents: 0 is the program as it is marked. (session.c) */

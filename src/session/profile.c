@@ -58,7 +58,7 @@ static status profile_guarded(void *context) {
   return STATUS_OK;
 }
 
-/* Of a virtual clock: the whole time, and the launches that it is made of. */
+/* For a device with a virtual clock: keeps the whole time, and the critical path that explains it. */
 static status keep_path(session_profile *p, const rt_loaded *loaded, int64_t *wall_ns) {
   rt_outcome o = loaded->ops->outcome(loaded);
   *wall_ns = o.total_ns;

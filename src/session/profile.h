@@ -13,10 +13,10 @@ struct session_profile {
   uint32_t n_spans, room;
   uint32_t first_rank; /* the device of the plan's first rank */
   int64_t origin_ns;   /* of the spans, by this process's clock */
-  /* Of a profile of all processes: their plans, which it owns; `plan` joins them. NULL and 0: of this process. */
+  /* In a profile of all processes: their plans, which it owns; `plan` joins them. NULL and 0: one of this process. */
   rt_plan **world;
   uint32_t n_world;
-  uint32_t *path, path_len; /* of a virtual clock: the critical path's instructions */
+  uint32_t *path, path_len; /* instructions of the critical path, with a virtual clock */
   trace_stats stats;
 };
 
@@ -28,8 +28,8 @@ void session_profile_drop(session_profile *p);
 NODISCARD status session_profile_run(session *x, rt_loaded *loaded, const rt_plan *plan,
                                      void *const *in, void *const *out, rt_control *control,
                                      session_profile *p);
-/* Called by all processes, each with its profile of the same run: that of rank 0 then has the devices of all of
- * them. (gather.c) */
+/* Called by all processes, each with its profile of the same run. That of rank 0 then has the devices of all
+ * processes. (gather.c) */
 NODISCARD status session_profile_gather(session *x, session_profile *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* Proving the plans of all devices before their first run. A program written by hand may lack a wait,
- * and what it computes would then depend on luck; or its devices may never meet. */
+/* Proves the plans of all devices before their first run. A program written by hand may lack a wait,
+ * and its result would then depend on luck; or its devices may wait for each other for ever. */
 #include <string.h>
 
 #include "session/session.h"
@@ -16,7 +16,7 @@ static bool is_proven(const session *x, const ir_env *env) {
   return false;
 }
 
-/* In place of the oldest. */
+/* Remembers that these extents are proven, in place of the oldest. */
 static status remember(session *x, const ir_env *env) {
   session_proven *v = &x->proven[x->n_proven % SESSION_MAX_PROVEN];
   size_t size_bytes = env->len * sizeof *env->symbols;
@@ -33,8 +33,8 @@ void session_forget_proven(session *x) {
   for (uint32_t i = 0; i < SESSION_MAX_PROVEN; i++) memory_free(x->memory, x->proven[i].symbols);
 }
 
-/* Lowered programs should be right by construction. They are proven all the same if the proof is cheap: up to so
- * many instructions. */
+/* Lowered programs should be right by construction. They are proven all the same if the proof is cheap: if they have
+ * at most this many instructions. */
 enum { CHEAP_INSTRS = 2048 };
 
 static bool is_cheap(const rt_plan *const *plans, uint32_t n) {

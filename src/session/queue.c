@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* The queue whose jobs this thread does. */
+/* The queue whose jobs this thread executes; NULL: none. */
 static _Thread_local const session_queue *working_for;
 
 bool session_queue_is_mine(const session_queue *q) { return working_for == q; }
@@ -25,7 +25,7 @@ status session_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed) {
 }
 
 /* ---- the queue's thread ---- */
-/* The next one; NULL: there will be none. */
+/* Waits for the next job; NULL: the queue is closed and has no more. */
 static session_job *take_next(session_queue *q) {
   (void)pthread_mutex_lock(&q->lock);
   while (!q->first && !q->closing) (void)pthread_cond_wait(&q->changed, &q->lock);
@@ -56,7 +56,7 @@ static void *work(void *context) {
   return NULL;
 }
 
-/* Signals are for the caller's threads. */
+/* Starts the thread with all signals blocked: they are for the caller's threads. */
 static status start_worker(session_queue *q) {
   sigset_t all, before;
   if (q->has_worker) return STATUS_OK;

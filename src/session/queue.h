@@ -19,7 +19,7 @@ struct session_job {
 typedef struct session_queue {
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  session_job *first, *last; /* that have not begun */
+  session_job *first, *last; /* jobs that have not begun */
   _Atomic uint64_t asked, ended;
   pthread_t worker;
   bool has_worker, closing;

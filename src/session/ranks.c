@@ -14,7 +14,7 @@ static uint32_t devices_of(const ir_func *host) {
   return (uint32_t)most + 1;
 }
 
-/* One device can be a team, too: what it posts needs an endpoint. */
+/* A team may be one device, too: what that posts needs an endpoint. */
 static bool communicates(const ir_func *host) {
   for (uint32_t i = 1; host && i < host->host->instrs.len; i++)
     if (host->host->instrs.data[i].kind == IR_COMMUNICATE) return true;
@@ -46,7 +46,7 @@ static status choose(const char *name, bool has_program, session_place *p) {
   return STATUS_OK;
 }
 
-/* How many processes there are, and which of its machine's this is. */
+/* Finds how many processes there are, and which one on its machine this is. */
 static status find_processes(session_place *p, uint32_t *size) {
   mpi_launch mpi;
   torch_launch torch;
@@ -103,7 +103,7 @@ int64_t session_launch_rank(void) {
 
 /* ---- endpoints ---- */
 
-/* Computing outside a run counts too: binding, proving, the definition. */
+/* Tells others whether this process computes; outside a run too: it may bind, prove, or evaluate the definition. */
 static void pulse(void *context, rt_pulse *p) {
   const session_ranks *r = context;
   *p = (rt_pulse){0};
@@ -111,7 +111,7 @@ static void pulse(void *context, rt_pulse *p) {
   if (atomic_load(&r->busy) > 0 && atomic_load(&r->waiting) == 0) p->is_busy = true;
 }
 
-/* Starting processes takes longer than a message: they get some seconds however short the timeout is. */
+/* Starting processes takes longer than a message: they get at least this long, however short the timeout is. */
 static const int64_t least_start_ns = INT64_C(10000000000);
 
 static status open_endpoints(session_ranks *r, const allocator *memory) {
@@ -158,7 +158,7 @@ static void close_endpoints(session_ranks *r) {
   r->n_endpoints = 0;
 }
 
-/* Whether the endpoints' world failed is no error of the caller's. */
+/* Has the world of the endpoints failed? Asking is no error of the caller's, so its message is dropped. */
 static bool is_failed(const session_ranks *r) {
   bool silent = status_message()[0] == '\0';
   bool failed = r->endpoints[0]->ops->error(r->endpoints[0]) != STATUS_OK;
@@ -171,7 +171,7 @@ void session_ranks_renew(session_ranks *r) {
   if (is_failed(r)) close_endpoints(r);
 }
 
-/* A device that moves no data needs no endpoints, but processes agree through theirs. */
+/* A device that moves no data needs no endpoints in one process. Processes need theirs to agree. */
 status session_ranks_need(session_ranks *r, const allocator *memory) {
   if (r->n_endpoints || !r->endpoints) return STATUS_OK;
   bool unused = !r->device->ops->attach && !session_ranks_are_spread(r);
@@ -215,7 +215,7 @@ static status collective(const session_ranks *r, rt_comm_request *q) {
   return wait_for(r, &ticket);
 }
 
-/* Posts, and waits as session_ranks_pass_on() says. */
+/* Posts a request, and waits for it as session_ranks_pass_on() says. */
 static status run_with_naps(const session_ranks *r, rt_comm_request *q, int64_t nap_ns) {
   const struct timespec nap = {.tv_nsec = nap_ns};
   rt_comm_ticket ticket;

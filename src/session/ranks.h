@@ -22,8 +22,8 @@ typedef struct session_ranks {
   uint32_t *everybody; /* 0 … world - 1 */
   int64_t *answers;    /* one per rank, for agreements */
   int64_t timeout_ns;
-  /* Calls under way; and those of them that wait for other processes, or for the device. If there are calls and
-   * none of them waits, this process is computing: others that wait for it should not give up. */
+  /* How many calls are under way, and how many of them wait for other processes or for the device. If there are calls
+   * and none of them waits, this process is computing: others that wait for it should not give up. */
   _Atomic uint32_t busy, waiting;
 } session_ranks;
 
@@ -51,7 +51,7 @@ void session_ranks_close(session_ranks *r, const allocator *memory); /* accepts 
  * session_ranks_need() opens another, so that the program can run again. */
 void session_ranks_renew(session_ranks *r);
 NODISCARD status session_ranks_need(session_ranks *r, const allocator *memory);
-/* Are there several, here or elsewhere? */
+/* Are there several ranks, here or in other processes? */
 static inline bool session_ranks_are_many(const session_ranks *r) { return r->world > 1; }
 
 /* Checks that all processes run the same program: `program` is a hash of everything that must be equal. */
@@ -66,7 +66,8 @@ bool session_ranks_are_spread(const session_ranks *r);
  * sleeps and polls at that interval; 0: it moves data itself meanwhile. */
 NODISCARD status session_ranks_pass_on(const session_ranks *r, void *in, void *out, int64_t bytes,
                                        int64_t nap_ns);
-/* The same way: `out` becomes what each rank gives as `in`, `bytes` each; or the sums of `count` floats of all. */
+/* These wait in the same way: `out` becomes what all ranks pass as `in`, `bytes` each; or the sums of the `count`
+ * floats that they pass. */
 NODISCARD status session_ranks_share(const session_ranks *r, const void *in, void *out,
                                      int64_t bytes, int64_t nap_ns);
 NODISCARD status session_ranks_add(const session_ranks *r, const float *in, float *out,
@@ -78,7 +79,7 @@ NODISCARD status session_ranks_transfer(const session_ranks *r, bool sends, uint
 /* At rank 0: receives an array from rank `from`, sent dense, and writes it into `view`. */
 NODISCARD status session_ranks_receive(const session_ranks *r, uint32_t from,
                                        const allocator *memory, const ir_array *view);
-/* `all` becomes what every process gives as `mine`, `bytes` each, in the order of ranks. */
+/* `all` becomes what all processes pass as `mine`, `bytes` each, in the order of ranks. */
 NODISCARD status session_ranks_exchange(const session_ranks *r, const void *mine, void *all,
                                         int64_t bytes);
 

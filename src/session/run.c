@@ -1,4 +1,4 @@
-/* Runs: the caller's arrays become what the device takes, and back. */
+/* Runs: turns the caller's arrays into what the device takes, and back. */
 #include <string.h>
 
 #include "base/table.h"
@@ -8,7 +8,7 @@
 
 /* ---- memory of devices ---- */
 
-/* Is what every rank of this process holds of a whole array contiguous there? */
+/* Is the part of a whole array that each rank of this process holds contiguous in it? */
 static bool pieces_are_dense(const session *x, const ir_env *env, ir_tensor t,
                              const ir_array *whole) {
   ir_env bound = *env;
@@ -23,7 +23,7 @@ static bool pieces_are_dense(const session *x, const ir_env *env, ir_tensor t,
   return true;
 }
 
-/* Which of the whole arrays it is; UINT32_MAX: a shard. */
+/* The position of `a` among the whole arrays; UINT32_MAX: it is a shard. */
 static uint32_t index_in(const ir_array *list, uint32_t n, const ir_array *a) {
   return a >= list && a < list + n ? (uint32_t)(a - list) : UINT32_MAX;
 }
@@ -51,8 +51,8 @@ bool session_takes(const session *x, const ir_env *env, const session_arrays *in
 typedef struct staging {
   const allocator *memory;
   void *inputs[64], *outputs[64]; /* addresses for the device */
-  void **in, **out;               /* the same, or longer lists of their own */
-  ir_array *copies;               /* dense copies: inputs, then outputs; data NULL where none */
+  void **in, **out;               /* these, or longer lists that were allocated */
+  ir_array *copies;               /* dense copies of inputs, then of outputs; data NULL: no copy */
   uint32_t n_inputs, n_outputs;
 } staging;
 
@@ -122,7 +122,7 @@ static status copy_returned_inputs(const ir_func *h, const ir_array *inputs,
 
 /* ---- one run ---- */
 
-/* Whether the device alone can order the run by the caller's streams: nothing is left to the host. */
+/* Can the device alone order the run by the caller's streams? Then the host has nothing to do. */
 static bool is_ordered(const session *x, const session_run_args *run) {
   const session_arrays *sides[] = {run->inputs, run->outputs};
   const uint32_t n[] = {x->host->inputs.len, x->host->outputs.len};
@@ -142,7 +142,7 @@ static bool is_ordered(const session *x, const session_run_args *run) {
   return true;
 }
 
-/* Before the host touches anything: what it does itself comes after the streams by waiting for them. */
+/* Waits for the caller's streams before the host reads or writes any data. */
 static status wait_for_streams(const session *x, const session_run_args *run) {
   if (run->n_streams == 0 || is_ordered(x, run)) return STATUS_OK;
   for (uint32_t i = 0; i < run->n_streams; i++) TRY(session_memory()->wait(&run->streams[i]));
@@ -184,7 +184,7 @@ static status run_ranks(session *x, const ir_env *env, session_plan *p,
   bound.func = x->host;
   if (!p->pieces) TRY(session_pieces_make(&x->ranks, x->host, &bound, x->memory, &p->pieces));
   TRY(session_pieces_cut(p->pieces, run->inputs, run->outputs, &s.in, &s.out));
-  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device knows what it does */
+  (void)atomic_fetch_add(&x->ranks.waiting, 1); /* the device tells others itself if it is busy */
   status st = run_plan(x, p, &s, run);
   (void)atomic_fetch_sub(&x->ranks.waiting, 1);
   if (st == STATUS_OK) return session_pieces_assemble(p->pieces, &bound, run->outputs);

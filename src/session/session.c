@@ -112,7 +112,7 @@ choose_world session_world(session *x) {
                         .context = x};
 }
 
-/* Rank 0's word counts. */
+/* Rank 0 chooses for all. */
 status session_pick(session *x, const ir_env *env, uint8_t *choice) {
   choose_choice c = {0};
   *choice = 0;

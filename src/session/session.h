@@ -49,13 +49,13 @@ typedef struct session {
   uint32_t streams;
   bool keep_waits, dump_plan;
   session_plan *plans; /* the most recently used first */
-  bool has_seed;       /* there was a run; its seed, which all processes have agreed on: */
+  bool has_seed;       /* there was a run; all processes have agreed on its seed: */
   uint64_t seed;
   struct {
     int64_t runs, bindings, loads, in_place, copied, evicted, proofs;
   } counts; /* so far */
   session_profile
-      *profile; /* the one that points to a plan; it is told before the plan is destroyed */
+      *profile; /* the profile that refers to a plan; it is released before the plan is destroyed */
   session_proof proof;
   session_proven proven[SESSION_MAX_PROVEN];
   uint32_t n_proven; /* so far */
@@ -66,7 +66,7 @@ typedef struct session_options {
   uint32_t streams, threads;
   uint32_t devices; /* 0: as many as the program needs */
   int64_t timeout_s;
-  bool deterministic; /* what is chosen changes no bits */
+  bool deterministic; /* choices must not change the bits of results */
   choose_variants variants;
   ir_func *tight;
   int64_t memory_limit, plan_cache;
@@ -78,7 +78,7 @@ typedef struct session_options {
   rt_carrier carrier;
   rt_device_memory device_memory;
   rt_group *group; /* of the caller's world; NULL: as the launcher says */
-  bool keep_waits; /* of a program written by hand, even where they order nothing */
+  bool keep_waits; /* those of a program written by hand, even if they order nothing */
   session_proof proof;
   bool dump_plan; /* to standard error */
 } session_options;
@@ -91,9 +91,9 @@ void session_close(session *x); /* accepts a zeroed one */
 /* ---- choosing (session.c) ---- */
 /* The share of the machine that a rank has, for choices. */
 rt_speed session_speed(const session *x);
-/* What the functions of `choose` are given; it binds by session_bind_rank(). */
+/* What the functions of `choose` know of the session; its function that binds is session_bind_rank(). */
 choose_world session_world(session *x);
-/* The choice of the run that env belongs to, with the times that are told of it. */
+/* The choice for the run that env belongs to, with the predicted times to report. */
 NODISCARD status session_told_choice(session *x, const ir_env *env, choose_choice *result);
 /* The number of streams of the plan that ran last. If the memory limit made it smaller than the session's,
  * *too_large_bytes is the memory of buffers with all streams. */
