@@ -412,14 +412,14 @@ status session_plan_bound(session *x, const ir_env *env, const int64_t *donated,
 
 /* Does this rank's plan represent all ranks? If collectives have roots, a plan lacks the waits that are redundant for
  * its own rank, unless there are many ranks: then it lacks only those that are redundant for all. */
-static bool stands_for_all(const session *x, const session_plan *p) {
+static bool represents_all(const session *x, const session_plan *p) {
   return p->own->alike && (is_one_of_many(x) || !rt_plan_has_roots(p->own));
 }
 
 status session_bind(session *x, const ir_env *env, const rt_plan *const **plans, uint32_t *n) {
   session_plan *p;
   TRY(session_plan_bound(x, env, NULL, &p));
-  bool one = stands_for_all(x, p);
+  bool one = represents_all(x, p);
   *n = one ? 1 : x->ranks.world;
   if (!one) TRY(session_plan_need_ranks(x, env, p, 0, *n));
   *plans = (const rt_plan *const *)&p->ranks[one ? x->ranks.first : 0];
@@ -469,7 +469,7 @@ status session_check(session *x, const ir_env *env, const check_options *options
   session_plan *p;
   uint32_t n = x->ranks.world;
   TRY(session_plan_bound(x, env, NULL, &p));
-  if (stands_for_all(x, p)) {
+  if (represents_all(x, p)) {
     TRY(check_alike(p->own, n, options, report));
     if (is_conclusive(report, n, rt_plan_has_roots(p->own))) return STATUS_OK;
     check_world_report_destroy(report);
