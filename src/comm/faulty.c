@@ -7,7 +7,7 @@
 
 #include "runtime/device.h"
 
-/* One post; kept until the endpoint is closed, as its ticket may be. */
+/* One post. It is kept until the endpoint is closed, since the caller may keep its ticket that long. */
 typedef struct held_post {
   rt_comm_request request;
   rt_comm_ticket ticket; /* the inner one, once forwarded */
@@ -68,7 +68,7 @@ static void hold(faulty *f, held_post *p) {
   f->last = p;
 }
 
-/* A wrong request that was held back can only be reported by ending the world. */
+/* Forwards posts whose delay is over. A wrong request that was held back can only be reported by ending the world. */
 static void forward_due(faulty *f) {
   if (!f->first || rt_clock_ns() < f->due_ns) return;
   for (held_post *p = f->first; p; p = p->next) {
@@ -197,7 +197,7 @@ status rt_comm_faulty_open(rt_comm *inner, const rt_comm_faults *faults, const a
   return STATUS_OK;
 }
 
-/* Wraps what is open already, so there is no open(). */
+/* Wraps an endpoint that is open already, so there is no open(). */
 static const rt_comm_ops faulty_ops = {
     .name = "faulty",
     .summary = "another endpoint, with a post that fails or is late",

@@ -44,7 +44,7 @@ typedef void fold_fn(size_t n, uint32_t n_sources, const void *const *sources, v
   FOLD(min_##id, type, ((x < y) | (x != x)) ? x : y)                                               \
   FOLD(max_##id, type, ((x > y) | (x != x)) ? x : y)
 
-/* Wrapping, so in a type without a sign that no promotion gives one. */
+/* Integers wrap around, so they are computed in an unsigned type that promotion does not make signed. */
 #define INT_FOLDS(id, type, wrap)                                                                  \
   FOLD(sum_##id, type, (wrap)x + (wrap)y)                                                          \
   FOLD(prod_##id, type, (wrap)x *(wrap)y)                                                          \

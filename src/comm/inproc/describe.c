@@ -3,7 +3,7 @@
 
 #include "comm/inproc/inproc.h"
 
-/* Where a rank is that did not come. */
+/* Says where a rank is that has not posted. */
 static void add_absent(rt_comm_line *l, const inproc_rank *r) {
   int kind = atomic_load(&r->last_kind);
   const char *origin = atomic_load(&r->last_origin);

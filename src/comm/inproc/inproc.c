@@ -4,7 +4,7 @@
 
 #include "comm/inproc/inproc.h"
 
-/* sysconf() has the sum over a whole package here, of which a core sees a part. */
+/* Read from sysfs: sysconf() gives the sum over a whole package, and a core can use only a part of that. */
 static size_t shared_cache_bytes(void) {
   size_t kib = 0;
   FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
@@ -65,7 +65,7 @@ static void note(inproc_rank *me, const rt_comm_request *r) {
   atomic_store_explicit(&me->last_kind, (int)r->kind, memory_order_relaxed);
 }
 
-/* A rank that has left will not post its part. */
+/* Fails the world if a member of the queue has left: it will not post its part. */
 static void check_nobody_left(inproc_rank *me, const inproc_queue *q, const rt_comm_ticket *ticket,
                               uint32_t half) {
   bool left = false;

@@ -41,7 +41,7 @@ typedef struct inproc_queue inproc_queue;
 typedef struct inproc_world inproc_world;
 
 /* Chunks [begin, end) of a part in one word. A rank takes its own from the front, others from the
- * back, so that in repeated operations data tend to meet the same core. */
+ * back, so that in repeated operations the same core tends to move the same data. */
 static inline uint64_t inproc_range(uint32_t begin, uint32_t end) {
   return (uint64_t)end << 32 | begin;
 }
@@ -91,11 +91,11 @@ struct inproc_queue {
   int32_t *positions; /* by rank: which member, or -1 */
   pthread_mutex_t lock;
   uint32_t present;  /* members that have a post */
-  uint32_t first;    /* the first of them to come, with which the others must agree */
+  uint32_t first;    /* the first of them to post, with which the others must agree */
   bool is_running;   /* there is a job */
-  inproc_job job;    /* of the holders of a chunk; else of the holder of the lock */
+  inproc_job job;    /* belongs to those who hold a chunk; else to the holder of the lock */
   uint64_t finished; /* operations */
-  /* Of all members that have one: what the job reads, and writes. */
+  /* The buffers that the job reads and writes, of all members that have one. */
   const void **ins;
   char **outs;
   uint32_t n_ins, n_outs;
@@ -150,16 +150,17 @@ NODISCARD status inproc_pair(inproc_world *w, uint32_t sender, uint32_t receiver
 void *inproc_alloc(const allocator *memory, size_t size_bytes, void **block);
 /* First reason wins. Wakes all sleepers. */
 void inproc_fail(inproc_world *w, status why, const char *reason);
-/* Whether no thread moves data of this rank any more; only after a failure is it so for good. */
+/* True if no thread moves data of this rank. Only after a failure does it stay true. */
 bool inproc_is_quiet(inproc_rank *r);
 void inproc_quiesce(inproc_rank *r);
 
 /* ---- queue.c: matching ---- */
 NODISCARD status inproc_enqueue(inproc_queue *q, uint32_t member, const rt_comm_request *request,
                                 rt_comm_ticket *ticket, uint32_t half);
-/* Takes at most `budget` chunks of the running operation, those of part `first` before others, and
- * ends the operation if they were the last. Of a part that a thread is at, the last `leave` are left to
- * him: what another core does must come back from its cache the next time. */
+/* Moves at most `budget` chunks of the running operation, those of part `first` before others, and
+ * ends the operation if they were the last. If another thread works on a part, the last `leave` chunks
+ * of it are left to that thread: otherwise it would have to fetch them from another core's cache the
+ * next time. */
 bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave);
 
 /* ---- describe.c: which rank waits for which ---- */
@@ -176,9 +177,9 @@ void inproc_chunk_run(const inproc_queue *q, uint32_t part, uint32_t chunk);
 /* ---- wait.c: sleeping ---- */
 bool inproc_progress(rt_comm *comm);
 status inproc_wait(rt_comm *comm, const rt_comm_ticket *ticket, int64_t timeout_ns);
-/* The ticket is done, or never will be and its buffers are the caller's again. */
+/* True if the ticket is done; and if it never will be, and the caller may use its buffers again. */
 bool inproc_done(rt_comm *comm, const rt_comm_ticket *ticket);
-/* Tells up to `most` sleeping members of the queue to look. */
+/* Wakes up to `most` sleeping members of the queue. */
 void inproc_wake(inproc_queue *q, uint32_t most);
 void inproc_wake_rank(inproc_rank *r);
 

@@ -272,7 +272,7 @@ static void tile_copy(const tile *t, bool streams) {
   }
 }
 
-/* Whether the first target may hold partial results: no source read after the first pass is there. */
+/* May the first target hold partial results? Yes, if no source that is read after the first pass is there. */
 static bool may_reduce_there(const tile *t) {
   for (uint32_t i = 2; i < t->n_sources; i++)
     if ((const char *)t->sources[i] + t->from == t->targets[0] + t->to) return false;

@@ -7,7 +7,7 @@
 
 enum { RING_RECORDS = 8 };
 
-/* What a change at the front of a queue did; the lock's holder tells others after unlocking. */
+/* What happened at the front of a queue. The holder of the lock tells others after unlocking. */
 typedef enum front_change { NOTHING = 0, ENDED = 1, STARTED = 2, STARTED_SMALL = 4 } front_change;
 
 /* ---- records ---- */
@@ -30,7 +30,7 @@ static bool has_post(const inproc_member *m) {
 }
 
 /* ---- disagreement ---- */
-/* The posts at the front of members a and b. */
+/* Fails the world if the posts at the front of members a and b disagree. */
 static void check_agreement(inproc_queue *q, uint32_t a, uint32_t b) {
   char text[INPROC_REASON_BYTES];
   rt_comm_party party = {q->devices, q->n, q->is_pair};
@@ -39,7 +39,7 @@ static void check_agreement(inproc_queue *q, uint32_t a, uint32_t b) {
     inproc_fail(q->world, STATUS_BAD_PROGRAM, text);
 }
 
-/* Member m has a post at the front. */
+/* Notes that member m has a post at the front. */
 static void arrive(inproc_queue *q, uint32_t m) {
   if (q->present++ == 0) q->first = m;
   else check_agreement(q, q->first, m);
@@ -66,7 +66,7 @@ static void set_active(inproc_queue *q, bool on) {
   else (void)atomic_fetch_and(word, ~bit);
 }
 
-/* `remaining` first: a thread that takes a chunk may be done with it before the other parts are out. */
+/* Sets `remaining` before the parts: a thread that takes a chunk may be done with it before the last part is set. */
 static void start_operation(inproc_queue *q, uint32_t chunks) {
   q->is_running = true;
   atomic_store_explicit(&q->remaining, chunks, memory_order_relaxed);
@@ -76,7 +76,7 @@ static void start_operation(inproc_queue *q, uint32_t chunks) {
   set_active(q, true);
 }
 
-/* Starts what can be started; operations without data end here. */
+/* Starts the operation at the front if it can start. Operations without data end here. */
 static unsigned advance(inproc_queue *q) {
   unsigned change = NOTHING;
   while (!q->is_running && q->present == q->n && !atomic_load(&q->world->failed)) {
@@ -93,14 +93,14 @@ static unsigned advance(inproc_queue *q) {
   return change;
 }
 
-/* Without the lock. A small operation is for the caller to run, others wake some threads that may help. */
+/* Called without the lock. The caller runs a small operation; for others it wakes some threads that may help. */
 static void tell(inproc_queue *q, unsigned change) {
   if (change & ENDED) inproc_wake(q, UINT32_MAX);
   else if (change & STARTED) inproc_wake(q, q->world->cores);
 }
 
 /* ---- helping ---- */
-/* The next chunk of a part, unless it is one of the last `leave` and a thread is at them. */
+/* Takes the next chunk of a part, unless it is one of the last `leave` and another thread works on the part. */
 static bool take(inproc_member *m, bool own, uint32_t leave, uint32_t *chunk) {
   uint64_t left = atomic_load_explicit(&m->left, memory_order_relaxed);
   for (;;) {
@@ -116,7 +116,7 @@ static bool take(inproc_member *m, bool own, uint32_t leave, uint32_t *chunk) {
   }
 }
 
-/* After a failure no thread may touch buffers any more, since their owners free them. */
+/* False after a failure: then no thread may touch buffers any more, since their owners free them. */
 static bool enter(inproc_queue *q) {
   (void)atomic_fetch_add(&q->helpers, 1);
   if (!atomic_load(&q->world->failed)) return true;
@@ -142,9 +142,9 @@ static uint32_t run_own(inproc_queue *q, uint32_t p, uint32_t budget) {
   return taken;
 }
 
-/* With more ranks than cores any thread may run on a core when an operation comes, so parts belong to
- * cores instead: data that one core has written, and still has in its cache, it writes again next time.
- * Rank and core are counted alike, so that a part is near its rank where all have a core. */
+/* With more ranks than cores, any thread may run on a core when an operation begins. So a thread begins
+ * with the parts of its core, not with that of its rank: what a core has written, and may still have in
+ * its cache, it then writes again in the next operation. */
 static uint32_t run_chunks(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leave) {
   uint32_t cores = q->world->cores, taken = 0, n = q->n, step = n;
   int core = q->world->n_ranks > cores ? sched_getcpu() : -1;
@@ -176,7 +176,7 @@ bool inproc_help(inproc_queue *q, uint32_t first, uint32_t budget, uint32_t leav
     unsigned change = finish(q);
     tell(q, change);
     if (!(change & STARTED_SMALL)) break;
-    budget = UINT32_MAX, leave = 0; /* no thread was woken for it */
+    budget = UINT32_MAX, leave = 0; /* no thread was woken for the small operation */
   }
   (void)atomic_fetch_sub(&q->helpers, 1);
   return helped;

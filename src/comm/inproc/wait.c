@@ -16,8 +16,8 @@
 
 enum {
   SPINS = 2000,   /* waking a sleeper takes 20 to 50 us; this is about as long */
-  YIELDS = 100,   /* likewise, with more threads than cores: lets the awaited ones run */
-  LEFT_ALONE = 8, /* chunks, to a thread that is at them, for half of those looks */
+  YIELDS = 100,   /* likewise with more threads than cores: lets the awaited ones run */
+  LEFT_ALONE = 8, /* chunks left to a thread that works on a part, in the first half of those */
   BUDGET = 8,     /* chunks per call of progress(): 2 MiB read and written */
 };
 
@@ -42,7 +42,7 @@ void inproc_wake(inproc_queue *q, uint32_t most) {
 }
 
 /* ---- helping ---- */
-/* The part a rank begins with: its own, or, as a stranger, any. */
+/* The part a rank begins with: its own, or any if it is no member. */
 static uint32_t part_of(const inproc_queue *q, const inproc_rank *r) {
   int32_t position = q->positions[r->base.rank];
   return position >= 0 ? (uint32_t)position : r->base.rank % q->n;
@@ -99,7 +99,7 @@ static bool looks_again(bool roomy, uint32_t spins) {
   return true;
 }
 
-/* Sleeps until something changed or the deadline has come; false: it has. */
+/* Sleeps until something changes; false: the deadline has passed. */
 static bool doze(inproc_rank *r, const rt_comm_ticket *t, int64_t deadline_ns) {
   uint32_t events = atomic_load(&r->events);
   (void)atomic_fetch_add(&r->sleepers, 1);

@@ -62,7 +62,7 @@ static uint32_t team_hash(const uint32_t *devices, uint32_t n) {
   return h;
 }
 
-/* The team's slot: it holds the team, or nothing. */
+/* The slot of a team in the hash table; NULL in it: the team has no queue yet. */
 static _Atomic(inproc_queue *) *team_slot(inproc_world *w, const uint32_t *devices, uint32_t n) {
   for (uint32_t i = team_hash(devices, n);; i++) {
     _Atomic(inproc_queue *) *slot = &w->teams[i % INPROC_TEAM_SLOTS];
@@ -132,7 +132,7 @@ bool inproc_is_quiet(inproc_rank *r) {
   return true;
 }
 
-/* Chunks are short, and no new ones are begun. */
+/* Spins: chunks are short, and no new ones are begun. */
 void inproc_quiesce(inproc_rank *r) {
   while (!inproc_is_quiet(r)) (void)sched_yield();
 }
@@ -174,7 +174,7 @@ inproc_world *inproc_world_create(const rt_comm_options *options, const allocato
   return w;
 }
 
-/* The world fails if a rank waits for this one, or this one has not waited for its own posts. */
+/* Fails the world if a rank waits for this one, or if this one has not waited for its own posts. */
 static void check_nobody_waits(inproc_rank *r) {
   inproc_world *w = r->world;
   char waits[INPROC_REASON_BYTES / 2], text[INPROC_REASON_BYTES];

@@ -9,7 +9,7 @@
 #include "runtime/device.h"
 
 enum { START_SECONDS = 60 };
-static _Atomic int64_t asked_ns; /* by the call that opened an endpoint last; 0: none */
+static _Atomic int64_t asked_ns; /* start_ns of the endpoint that was opened last; 0: none */
 
 int64_t mpi_start_timeout_ns(void) {
   const char *text = getenv("WEIR_MPI_START_SECONDS");
@@ -31,7 +31,7 @@ static status check_options(mpi_engine *e, const rt_comm_options *options, uint3
   return STATUS_OK;
 }
 
-/* OK: all are there; UNAVAILABLE: a rank will not come; the lock is held. */
+/* *all: all ranks have opened the world. UNAVAILABLE: one of them never will. The lock is held. */
 static status look_who_came(mpi_engine *e, uint32_t epoch, bool *all) {
   *all = true;
   if (e->is_broken) return fail(STATUS_SYSTEM, "%s", e->broken_text);
@@ -125,7 +125,7 @@ static status open_in(mpi_engine *e, const rt_comm_options *wanted, const alloca
   return STATUS_OK;
 }
 
-/* An endpoint is a user of its engine. */
+/* Opens an endpoint, which is a user of its engine. */
 static status open_group(mpi_engine *e, const rt_comm_options *options, const allocator *memory,
                          uint32_t room, rt_comm **endpoints, uint32_t *count) {
   rt_comm_options wanted = *options;
@@ -171,7 +171,7 @@ static void mpi_end(rt_comm *comm, status why, const char *reason) {
   mpi_world_settle(w);
 }
 
-/* The world fails if a rank waits for this one, or this one has not waited for its own posts. */
+/* Fails the world if a rank waits for this one, or if this one has not waited for its own posts. */
 static void check_nobody_waits(mpi_world *w) {
   char waits[MPI_REASON_BYTES / 2], text[MPI_REASON_BYTES];
   uint32_t at = 0;
@@ -279,8 +279,8 @@ static bool mpi_done(rt_comm *comm, const rt_comm_ticket *ticket) {
   return mpi_is_complete(ticket) || mpi_world_state((mpi_world *)comm) == MPI_FAILED;
 }
 
-/* A thread that finds nothing to do here goes to sleep; the progress thread then looks more often. Before that it
- * looks for a while: where ranks share cores, what it waits for may wait for its core. */
+/* A thread that finds nothing to do here will sleep, so the progress thread polls more often. Where ranks share
+ * cores, it also yields its core, which what it waits for may need. */
 static bool mpi_progress(rt_comm *comm) {
   mpi_engine *e = ((mpi_world *)comm)->engine;
   bool moved = mpi_engine_drive(e);

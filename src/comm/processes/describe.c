@@ -6,7 +6,7 @@
 
 enum { ANSWER_NS = 1000000000 }; /* for all answers */
 
-/* Where a rank is that did not come. */
+/* Says where a rank is that has not posted. */
 static void add_absent(rt_comm_line *l, const mpi_world *w, uint32_t rank) {
   const mpi_peer *p = &w->peers[rank];
   rt_comm_line_add(l, "rank %u has not posted it", rank);
@@ -67,8 +67,7 @@ static const mpi_record *record_of(const rt_comm_ticket *t, int half, uint64_t *
   return record_at(m, *depth);
 }
 
-/* The ranks to ask where they are, and to wait for: all, as the rank at fault may be one that a rank
- * at fault waits for. */
+/* All ranks are asked where they are: the rank that this one waits for may itself wait for another. */
 static bool is_asked(const mpi_world *w, uint32_t rank) {
   return rank != w->base.rank && !w->peers[rank].has_left && !w->peers[rank].has_died;
 }
@@ -83,7 +82,7 @@ static bool have_all_answered(const mpi_world *w) {
   return all;
 }
 
-/* The lock is held, but given away between looks. */
+/* The lock is held, but released between polls. */
 static void ask(mpi_world *w) {
   mpi_engine *e = w->engine;
   int64_t end_ns = rt_clock_ns() + ANSWER_NS;

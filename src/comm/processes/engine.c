@@ -12,7 +12,7 @@
 enum {
   CONTROL_RECEIVES = 32,
   TICK_NS = 20000000,
-  GRACE_NS = 200000000, /* for what a process said before it ended */
+  GRACE_NS = 200000000, /* for messages that a process sent before it ended */
 };
 
 /* ---- buffers ---- */
@@ -87,7 +87,7 @@ bool mpi_engine_is_sending(mpi_engine *e) {
   return false;
 }
 
-/* Without MPI there is nothing to ask: every world decides for itself. */
+/* The transport is not called again, so other ranks cannot be asked: every world decides for itself. */
 void mpi_engine_break(mpi_engine *e, const char *what) {
   if (e->is_broken) return;
   e->is_broken = true;
@@ -209,7 +209,7 @@ bool mpi_engine_poll(mpi_engine *e) {
 
 void mpi_engine_lock(mpi_engine *e) { (void)pthread_mutex_lock(&e->lock); }
 
-/* Posts that came while another thread had the lock are that thread's to handle. */
+/* Handles posts that came while this thread held the lock: their threads could not. */
 void mpi_engine_unlock(mpi_engine *e) {
   (void)pthread_mutex_unlock(&e->lock);
   mpi_engine_kick(e);

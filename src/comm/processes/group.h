@@ -9,8 +9,8 @@
 NODISCARD status mpi_group_of_launcher(const rt_comm_ops *ops, rt_group **result);
 /* The ranks of an MPI_Comm, which is copied. MPI must have been initialised with MPI_THREAD_MULTIPLE. */
 NODISCARD status mpi_group_of_communicator(const void *communicator, rt_group **result);
-/* Connected over TCP. The exchange is called from within, a few times and on all ranks alike: each gives
- * `size_bytes` and gets those of all, in the order of ranks. */
+/* A group whose ranks are connected over TCP. The exchange is called by tcp_group_create(), a few times and on all
+ * ranks alike: each passes `size_bytes` and gets those of all, in the order of ranks. */
 typedef struct mpi_exchange {
   uint32_t rank, size;
   int32_t gpu; /* that this rank is on; -1: not known */

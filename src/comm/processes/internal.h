@@ -2,11 +2,10 @@
  * a transport (transport.h): MPI, by a loaded module, or TCP.
  *
  * An *engine*, one per group of processes (group.h), owns a link of the transport, a progress
- * thread and all buffers that the transport sees. One serves all worlds of the group. The thread
- * that holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or
- * a poster that finds it free. No other thread calls MPI or touches the buffers of requests, so
- * when a world has failed, which only a driver can say, the caller's buffers are the caller's
- * again.
+ * thread and all buffers that the transport sees. It serves all worlds of the group. The thread that
+ * holds `engine.lock` is its driver: the progress thread, a thread in wait() or progress(), or a
+ * poster that finds the lock free. No other thread calls MPI or touches the buffers of requests. Only
+ * a driver can declare a world failed; from then on callers may free their buffers.
  *
  * A post becomes a *record*. Posters put theirs into a list, under `engine.submit_lock`, which is
  * held for a few instructions only; drivers take them out. A *queue*, one per team and one per pair
@@ -59,16 +58,16 @@ typedef struct mpi_io {
   bool has_arrived;
   bool is_abandoned;            /* of a world that failed: the other side may never take it */
   size_t room_bytes;            /* of data: MPI_CONTROL_BYTES or MPI_CHUNK_BYTES */
-  struct mpi_io *next;          /* of those that are free */
-  struct mpi_io *older, *newer; /* of those under way */
-  mpi_world *world;             /* NULL: closed meanwhile */
-  mpi_stream *stream;           /* NULL: it is not counted */
+  struct mpi_io *next;          /* in the list of free buffers */
+  struct mpi_io *older, *newer; /* in the list of buffers under way */
+  mpi_world *world;             /* NULL: the world was closed meanwhile */
+  mpi_stream *stream;           /* that counts it; NULL: none does */
   alignas(16) char data[];
 } mpi_io;
 
 /* ---- records ---- */
 typedef struct mpi_record {
-  rt_comm_request request; /* of another rank: its buffers are NULL or not, and mean no more */
+  rt_comm_request request; /* if another rank's, only whether its buffers are NULL counts */
   mpi_queue *queue;
   uint32_t member;
   struct mpi_record *next;
@@ -79,7 +78,7 @@ typedef struct mpi_record {
 } mpi_record;
 
 /* ---- queues ---- */
-/* Bytes from or to one member, in chunks. Sending: `ended` == `begun`, as the chunk has been copied. */
+/* Bytes from or to one member, in chunks. For sending, `ended` == `begun`: a chunk is copied when it is begun. */
 struct mpi_stream {
   const char *from;
   char *to;                   /* NULL: for a reduction, which takes the chunks itself */
@@ -104,7 +103,7 @@ struct mpi_queue {
   mpi_queue *next_active;
   uint32_t id;      /* of a team; a pair has 0 */
   uint32_t hash, n; /* of members */
-  uint32_t me;      /* me: the member that is this rank; of a message to oneself, the sender */
+  uint32_t me;      /* the member that is this rank; in a message to oneself, the sender */
   bool is_pair;     /* member 0 sends, member 1 receives */
   bool is_announced;
   bool is_running, is_small, is_active;
@@ -132,13 +131,13 @@ struct mpi_queue {
 typedef struct mpi_peer {
   bool has_left, has_died;
   mpi_queue **teams; /* by the id that the peer gives them */
-  uint32_t *told;    /* the devices of a team, which it tells in parts */
-  /* Its last answer to a question: where it is. */
-  uint64_t answered; /* the question's number */
+  uint32_t *told;    /* the devices of a team, of which it has sent some parts */
+  /* Its last answer to the question where it is: */
+  uint64_t answered; /* the number of that question */
   int last_kind;     /* -1: has posted nothing */
   bool is_unfinished;
   char last_origin[MPI_ORIGIN_BYTES];
-  char where[sizeof((rt_pulse *)0)->where]; /* its program has come to */
+  char where[sizeof((rt_pulse *)0)->where]; /* the place that its program has reached */
 } mpi_peer;
 
 typedef enum mpi_state { MPI_WELL, MPI_FAILING, MPI_FAILED } mpi_state;
@@ -155,23 +154,23 @@ struct mpi_world {
   void *pulse_context;
   int64_t beat_ns;            /* when others were last told, or could have been */
   uint64_t beat_done;         /* what pulse() said then */
-  _Atomic int64_t stirred_ns; /* when another rank told that it lives, or data moved */
+  _Atomic int64_t stirred_ns; /* when data moved, or another rank made progress */
   mpi_queue **teams;          /* by id - 1; under submit_lock */
   uint32_t n_teams;
   mpi_queue **pairs;           /* to each rank, then from each rank; under submit_lock */
-  mpi_queue *active;           /* with an operation that moves chunks */
+  mpi_queue *active;           /* queues with an operation that moves chunks */
   _Atomic uint64_t unfinished; /* posts */
   mpi_record *free_records;    /* under submit_lock */
   mpi_peer *peers;             /* by rank */
   int last_kind;               /* of this rank's last post; under submit_lock */
   char last_origin[MPI_ORIGIN_BYTES];
   uint64_t questions;
-  /* Failure: FAILING while the world's arbiter has not decided on a reason. */
+  /* Failure. It is FAILING until the world's arbiter has decided on a reason. */
   _Atomic int state; /* mpi_state */
   status why;
   char reason[MPI_REASON_BYTES];
   uint32_t arbiter;
-  int64_t decide_ns; /* when to decide without it */
+  int64_t decide_ns; /* when to decide without the arbiter */
 };
 
 /* ---- the engine ---- */
@@ -184,7 +183,7 @@ typedef struct mpi_process {
   int64_t died_ns;
 } mpi_process;
 
-/* A thread starts as STARTING. USELESS: the link could not be had, and nothing else will happen. */
+/* A thread starts as STARTING. USELESS: the transport did not start, so the thread has ended. */
 typedef enum mpi_phase { MPI_STARTING, MPI_RUNNING, MPI_ENDING, MPI_USELESS, MPI_ENDED } mpi_phase;
 
 struct mpi_engine {
@@ -195,7 +194,7 @@ struct mpi_engine {
   mpi_record *submit_first, *submit_last; /* under submit_lock */
   _Atomic bool has_submitted;
   const mpi_transport *transport;
-  const void *given; /* to its start() */
+  const void *given; /* the argument of its start() */
   void *link;
   mpi_place place;
   mpi_process *processes; /* by rank */
@@ -205,14 +204,14 @@ struct mpi_engine {
   mpi_io *free_control, *free_chunks;
   mpi_io **control; /* receives, in the order in which they were begun */
   uint32_t control_head;
-  bool is_broken;  /* MPI reported an error, or does not answer: it is called no more */
-  bool has_failed; /* some world */
-  bool has_moved;  /* chunks, since the poll began */
+  bool is_broken;  /* MPI reported an error, or does not answer: it is not called again */
+  bool has_failed; /* one of its worlds has failed */
+  bool has_moved;  /* chunks have moved since the poll began */
   char broken_text[256];
   char *scratch; /* a chunk */
   int64_t tick_ns;
-  uint32_t cores, n_here; /* of this machine; ranks on it */
-  uint32_t own_cores;     /* that this rank may run on */
+  uint32_t cores, n_here; /* cores of this machine; ranks on it */
+  uint32_t own_cores;     /* cores that this rank may run on */
   bool is_bound;          /* to one core, which other threads of this rank need too */
   bool is_crowded;        /* more ranks run on its cores than there are */
   _Atomic uint32_t waiters;
@@ -253,7 +252,7 @@ int64_t mpi_start_timeout_ns(void);
 NODISCARD status mpi_engine_start(const mpi_transport *transport, const void *given,
                                   const rt_group *group, mpi_engine **result);
 void mpi_engine_retain(mpi_engine *e);
-/* The last user ends it; waits for other ranks if the transport ends together. Accepts NULL. */
+/* The last user ends the engine, and waits for other ranks if the transport has `ends_together`. Accepts NULL. */
 void mpi_engine_release(mpi_engine *e);
 /* Tells the progress thread that there is something to do. */
 void mpi_engine_wake(mpi_engine *e);
@@ -262,30 +261,30 @@ void mpi_engine_wake(mpi_engine *e);
 uint64_t mpi_machine_hash(void);
 
 /* ---- engine.c: driving; the lock is held, unless said otherwise ---- */
-/* Looks at MPI once and does what follows from it; false: nothing happened. */
+/* Polls the transport once and handles what ended; false: nothing happened. */
 bool mpi_engine_poll(mpi_engine *e);
 /* Without the lock: takes it, polls, releases it; false: nothing happened, or another thread drives. */
 bool mpi_engine_drive(mpi_engine *e);
-/* Without the lock: handles new posts, unless another thread drives, which then does. */
+/* Without the lock: handles new posts, unless another thread drives, which then handles them. */
 void mpi_engine_kick(mpi_engine *e);
 void mpi_engine_lock(mpi_engine *e);
 void mpi_engine_unlock(mpi_engine *e);
 /* A buffer; NULL: no memory, and the engine is broken. */
 mpi_io *mpi_io_take(mpi_engine *e, mpi_io_kind kind, size_t room_bytes);
 void mpi_io_free(mpi_io *io);
-/* Both own the buffer until it comes back. */
+/* Both own the buffer until the transport has ended the request. */
 void mpi_io_send(mpi_io *io, mpi_lane lane, uint32_t to, int32_t tag, size_t size_bytes);
 void mpi_io_receive(mpi_io *io, mpi_lane lane, int32_t from, int32_t tag, size_t size_bytes);
-/* What is under way for this world has no owner any more. */
+/* Buffers that are under way no longer belong to this world. */
 void mpi_io_detach(mpi_world *w);
 void mpi_engine_break(mpi_engine *e, const char *what);
 /* Begins to receive control messages. */
 bool mpi_engine_listen(mpi_engine *e);
-/* Whether messages are not yet with the other side that will be. */
+/* Are messages under way that will still reach the other side? */
 bool mpi_engine_is_sending(mpi_engine *e);
 /* Whether all ranks have said goodbye, or are dead. */
 bool mpi_engine_all_said_bye(mpi_engine *e);
-/* What it has taken; no thread drives it any more. */
+/* Frees all buffers of the engine. No thread may drive it any more. */
 void mpi_engine_free_buffers(mpi_engine *e);
 /* Waits a little; `tries` counts from 0 since something happened. */
 void mpi_pause(uint32_t tries);
@@ -295,12 +294,12 @@ void mpi_say_open(mpi_engine *e, uint32_t epoch);
 void mpi_say_bye(mpi_engine *e);
 void mpi_say_leave(mpi_world *w);
 void mpi_say_reason(mpi_world *w, bool is_verdict, uint32_t to);
-/* To all ranks: this rank makes progress. */
+/* Tells all ranks that this rank makes progress. */
 void mpi_say_beat(mpi_world *w);
 void mpi_say_question(mpi_world *w, uint32_t to);
-/* A local record, with its payloads if it is small and at the front. */
+/* Sends a local record, with its payloads if it is small and at the front. */
 void mpi_say_post(mpi_queue *q, mpi_record *r);
-/* The payloads of a local record that has come to the front. */
+/* Sends the payloads of a local record that has come to the front. */
 void mpi_say_payload(mpi_queue *q, mpi_record *r);
 /* Handles a message; false: it keeps the buffer. */
 bool mpi_hear(mpi_io *io);
@@ -314,16 +313,16 @@ mpi_world *mpi_world_of(mpi_engine *e, uint32_t epoch);
 NODISCARD status mpi_team(mpi_world *w, const uint32_t *devices, uint32_t n, mpi_queue **result);
 NODISCARD status mpi_pair(mpi_world *w, bool sends, uint32_t other, mpi_queue **result);
 mpi_record *mpi_record_take(mpi_world *w);
-/* The lock is held in all of these. The first reason wins, all over the world. */
+/* The lock is held in all of these. The first reason wins on all ranks. */
 void mpi_world_fail(mpi_world *w, status why, const char *reason);
 void mpi_world_decide(mpi_world *w, status why, const char *reason, bool tell);
 /* The next queue from *i on, which counts from 0; NULL: no more. */
 mpi_queue *mpi_world_queue(mpi_world *w, uint32_t *i);
 void mpi_world_tick(mpi_world *w, int64_t now_ns);
-/* Data moved, or a rank told that it lives. */
+/* Notes that data moved, or that a rank said that it makes progress. */
 void mpi_world_stir(mpi_world *w);
 void mpi_world_peer_gone(mpi_world *w, uint32_t rank);
-/* Without it. Drives until a failing world has failed. */
+/* Called without the lock. Drives until a failing world has failed. */
 void mpi_world_settle(mpi_world *w);
 static inline mpi_state mpi_world_state(const mpi_world *w) {
   return (mpi_state)atomic_load(&w->state);
@@ -332,20 +331,20 @@ static inline mpi_state mpi_world_state(const mpi_world *w) {
 /* ---- queue.c: matching; the lock is held ---- */
 /* Appends a record to those of its member. */
 void mpi_queue_add(mpi_queue *q, mpi_record *r);
-/* Runs what can be run; chunks only if told to. */
+/* Runs the operations that can run; moves chunks only if `chunks` is set. */
 void mpi_queue_advance(mpi_queue *q, bool chunks);
-/* The world fails if this queue's post waits for a rank that is gone. */
+/* Fails the world if this queue's post waits for a rank that is gone. */
 void mpi_queue_check_gone(mpi_queue *q);
 
 /* ---- run.c: operations; the lock is held ---- */
 bool mpi_op_is_small(const rt_comm_request *r);
-/* What member a sends to member b when all goes directly: its place in a's input; false: nothing. */
+/* What member a sends to member b if everything goes directly: its place in a's input; false: nothing. */
 bool mpi_op_moves(const mpi_queue *q, const rt_comm_request *r, uint32_t a, uint32_t b,
                   size_t *offset);
 bool mpi_small_is_ready(const mpi_queue *q);
 void mpi_small_run(mpi_queue *q);
 void mpi_op_begin(mpi_queue *q);
-/* Moves what can be moved; true: the operation is over. */
+/* Moves the chunks that can move; true: the operation is over. */
 bool mpi_op_step(mpi_queue *q, bool *moved);
 
 /* ---- stream.c ---- */
@@ -361,7 +360,7 @@ size_t mpi_chunk_bytes(const mpi_queue *q, size_t bytes, uint32_t c);
 
 /* ---- describe.c; without the lock ---- */
 void mpi_describe(rt_comm *comm, const rt_comm_ticket *ticket, char *text, size_t size_bytes);
-/* With it. What the member of this rank, or another, waits for, or "". */
+/* Called with the lock. Says what the member of this rank, or another, waits for; "": none waits. */
 void mpi_describe_waiter(mpi_queue *q, char *text, size_t size_bytes);
 
 static inline bool mpi_half_is_complete(const rt_comm_ticket *t, uint32_t half) {

@@ -20,7 +20,7 @@ static bool folder_of(char *path) {
   return true;
 }
 
-/* Of the file that this code is in: the shared library, or the program. */
+/* The folder of the file that this code is in: the shared library, or the program. */
 static bool library_folder(char *path) {
   Dl_info here;
   if (dladdr((const void *)&here_mark, &here) == 0 || !here.dli_fname) return false;
@@ -44,7 +44,7 @@ static bool find_near(const char *folder, const char *flavour, char *path) {
   return false;
 }
 
-/* Beside the library or the program, or where they are installed. */
+/* Looks beside the library or the program, and where they are installed. */
 static bool find_module(const char *flavour, char *path) {
   char folder[PATH_BYTES];
   if (library_folder(folder) && find_near(folder, flavour, path)) return true;
@@ -80,7 +80,7 @@ void mpi_examine(rt_say_fn *say, void *context) {
   if (!on_path("mpirun")) say(context, "launcher to do", "sudo apt install openmpi-bin");
 }
 
-/* MPIs load parts of themselves that look for their symbols globally. */
+/* Loads with RTLD_GLOBAL: an MPI loads parts of itself that look for its symbols globally. */
 static status load(const char *path, const mpi_transport **result) {
   void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
   if (!module) return fail(STATUS_UNAVAILABLE, "mpi: %s", dlerror());
@@ -118,7 +118,7 @@ status mpi_load(const mpi_transport **result) {
   return load_flavour("the launcher", launch.flavour, result);
 }
 
-/* Symbols that one of them has alone. */
+/* Tells which MPI is loaded by a symbol that only this one has. */
 static bool present_flavour(mpi_flavour *flavour) {
   mpi_launch launch;
   bool open = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL;

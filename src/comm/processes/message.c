@@ -44,7 +44,7 @@ typedef struct place_body {
   bool is_pair, sends;
 } place_body;
 
-/* Of a message, the devices it goes to and comes from; of a collective, team ranks are the same. */
+/* A request. `to` and `from` are devices in a message, and ranks of the team in a collective. */
 typedef struct post_body {
   place_body place;
   ir_comm_kind kind;
@@ -54,7 +54,7 @@ typedef struct post_body {
   int32_t to, from;
   int64_t count, count_from;
   bool has_in, has_out, has_payload;
-  char origin[MPI_ORIGIN_BYTES]; /* cut off after its end */
+  char origin[MPI_ORIGIN_BYTES]; /* sent up to the end of the text */
 } post_body;
 
 typedef struct reason_body {
@@ -79,7 +79,7 @@ _Static_assert(sizeof(head) + sizeof(post_body) <= PAYLOAD_OFFSET, "a payload ha
 _Static_assert(PAYLOAD_OFFSET + MPI_SMALL_BYTES <= MPI_CONTROL_BYTES, "payloads fit");
 _Static_assert(sizeof(head) % 8 == 0 && PAYLOAD_OFFSET % MPI_LINE_BYTES == 0, "alignment");
 
-/* Position i is device i: a message that another rank posts names devices. */
+/* The team of messages that other ranks post: position i is device i, since they name devices. */
 static uint32_t all_ranks[RT_COMM_MAX_RANKS];
 
 /* ---- saying ---- */
@@ -155,14 +155,14 @@ static void announce(mpi_queue *q) {
   q->is_announced = true;
 }
 
-/* Whether member b waits for a payload from a, whose record this is: exactly then there is one. */
+/* Does member b need a payload of member a, whose record this is? One is sent exactly then. */
 static bool has_payload(const mpi_queue *q, const mpi_record *r, uint32_t a, uint32_t b) {
   size_t offset;
   return r->request.count > 0 && mpi_op_is_small(&r->request) &&
          mpi_op_moves(q, &r->request, a, b, &offset);
 }
 
-/* Appends what goes to member p; the size of the message. */
+/* Appends the payload for member p; returns the size of the message. */
 static size_t add_payload(mpi_io *io, const mpi_queue *q, const mpi_record *r, uint32_t p) {
   size_t offset, bytes = (size_t)r->request.count * ir_dtype_size_bytes(r->request.dtype);
   (void)mpi_op_moves(q, &r->request, q->me, p, &offset);
@@ -241,7 +241,7 @@ static void hear_open(mpi_engine *e, const head *h, const void *data) {
 #endif
 }
 
-/* Adds a part to what the peer has told so far; NULL: no memory. */
+/* Adds a part to the team that the peer describes; NULL: no memory. */
 static const uint32_t *add_part(mpi_world *w, mpi_peer *peer, const team_body *body) {
   if (body->first == 0) {
     memory_free(w->memory, peer->told);
@@ -293,7 +293,7 @@ static uint32_t member_of(const mpi_queue *q, const head *h, const place_body *p
   return p;
 }
 
-/* Only whether there are buffers counts. */
+/* The request that another rank posted. Of its buffers only whether they are NULL is known. */
 static rt_comm_request request_of(const mpi_queue *q, const post_body *b, uint32_t member) {
   static char something;
   rt_comm_request r = {.kind = b->kind,
@@ -396,7 +396,7 @@ static void hear_answer(mpi_world *w, const head *h, const void *data) {
   memcpy(p->where, body.where, sizeof p->where);
 }
 
-/* To a world of this process. */
+/* Handles a message to a world of this process; false: the buffer is kept. */
 static bool hear_in(mpi_world *w, const head *h, mpi_io *io) {
   const void *data = body_of(io);
   switch (h->kind) {
@@ -418,7 +418,7 @@ static bool hear_in(mpi_world *w, const head *h, mpi_io *io) {
   return true;
 }
 
-/* A process that ends without closing has left all the same. */
+/* A process that says goodbye has left its worlds, closed or not. */
 static void hear_bye(mpi_engine *e, uint32_t rank) {
   e->processes[rank].said_bye = true;
   for (mpi_world *w = e->worlds; w; w = w->next) {

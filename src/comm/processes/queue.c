@@ -3,10 +3,10 @@
 
 #include "comm/processes/internal.h"
 
-enum { STEPS = 8 }; /* before others have their turn */
+enum { STEPS = 8 }; /* of one operation, before others have their turn */
 
 /* ---- disagreement ---- */
-/* The posts at the front of members a and b. */
+/* Fails the world if the posts at the front of members a and b disagree. */
 static void check_agreement(mpi_queue *q, uint32_t a, uint32_t b) {
   char text[MPI_REASON_BYTES];
   rt_comm_party party = {q->devices, q->n, q->is_pair};
@@ -15,7 +15,7 @@ static void check_agreement(mpi_queue *q, uint32_t a, uint32_t b) {
     mpi_world_fail(q->world, STATUS_BAD_PROGRAM, text);
 }
 
-/* Member m has a record at the front. */
+/* Notes that member m has a record at the front. */
 static void arrive(mpi_queue *q, uint32_t m) {
   if (q->present++ == 0) q->first = m;
   else check_agreement(q, q->first, m);
@@ -54,7 +54,7 @@ static void record_free(mpi_world *w, mpi_record *r) {
   (void)pthread_mutex_unlock(&e->submit_lock);
 }
 
-/* The records are removed; the next ones follow. */
+/* Removes the records at the front; the next ones take their place. */
 static void end_operation(mpi_queue *q) {
   mpi_engine *e = q->world->engine;
   mpi_world *w = q->world;

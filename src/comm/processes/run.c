@@ -1,8 +1,8 @@
 /* What an operation moves, and reducing.
  *
- * Everything goes directly between the members that have and need it, which moves no more bytes than
- * a ring does, and lets reductions go in team order; but for a broadcast, which runs along a chain, and
- * reductions of a whole piece, where member p reduces slice p of all, and sends the result on:
+ * Everything goes directly from the member that has it to the members that need it. That moves no more
+ * bytes than a ring does, and reductions are in team order. There are two exceptions: a broadcast runs
+ * along a chain; and if whole inputs are reduced, member p reduces slice p of all and sends the result on.
  *
  *   kind                      first phase                          second phase
  *   broadcast                 from the previous to the next member, chunk by chunk
@@ -39,7 +39,7 @@ static const rt_comm_request *request_at(const mpi_queue *q, uint32_t member) {
   return &q->members[member].head->request;
 }
 
-/* Bytes for this rank's result, or NULL if it gets none. */
+/* Where this rank's result goes, or NULL if it gets none. */
 static char *out_of(const mpi_queue *q) {
   const rt_comm_request *r = request_at(q, q->me);
   bool only_root = ir_comm_info_of(r->kind)->root == IR_ROOT_RECEIVES;
@@ -68,7 +68,7 @@ bool mpi_small_is_ready(const mpi_queue *q) {
   return true;
 }
 
-/* What member p gives this rank, or NULL. */
+/* What member p sends to this rank, or NULL. */
 static const char *small_source(const mpi_queue *q, uint32_t p) {
   const mpi_record *r = q->members[p].head;
   size_t offset;

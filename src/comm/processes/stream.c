@@ -9,7 +9,7 @@ size_t mpi_chunk_bytes(const mpi_queue *q, size_t bytes, uint32_t c) {
   return smaller(q->chunk_bytes, bytes - c * q->chunk_bytes);
 }
 
-/* What is in flight from before is of an operation that is over, and goes on. */
+/* Chunks of an operation that is over may still be in flight: they count for the window. */
 void mpi_stream_open(mpi_stream *s, const mpi_queue *q, const char *from, char *to, size_t bytes) {
   uint32_t in_flight = s->in_flight;
   *s = (mpi_stream){.from = from, .to = to, .bytes = bytes, .in_flight = in_flight};
@@ -24,12 +24,12 @@ static int32_t tag_of(const mpi_queue *q, uint32_t id) {
   return (int32_t)(world << MPI_QUEUE_BITS | (q->is_pair ? 0 : id));
 }
 
-/* So many chunks of a stream were begun at once. If that is not its beginning, it was stalled. */
+/* n chunks of a stream were begun at once. If they nearly fill the window, and are not the first, it had run empty. */
 static void note_begun(mpi_engine *e, const mpi_stream *s, uint32_t n) {
   if (n + 1 >= MPI_WINDOW && s->begun > n) atomic_store(&e->is_starved, true);
 }
 
-/* The second phase goes after the first, as both have one tag. */
+/* The second phase is sent after the first, since both have one tag. */
 bool mpi_stream_send(mpi_queue *q, uint32_t member, uint32_t phase) {
   mpi_engine *e = q->world->engine;
   mpi_member *m = &q->members[member];

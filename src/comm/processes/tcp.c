@@ -1,5 +1,5 @@
-/* Messages over connections: a head, then the data. A message goes where a receive waits for it, or
- * into memory of its own until one does. */
+/* Messages over connections: a head, then the data. A message is read into the buffer of the receive that
+ * waits for it, or into memory of its own until there is such a receive. */
 #define _GNU_SOURCE
 #include "comm/processes/tcp.h"
 
@@ -19,9 +19,9 @@
 
 enum {
   CONTROL_BYTES = 4096,  /* no message of the control lane is longer */
-  EARLY_BYTES = 8 << 20, /* of one rank's data that nothing waits for yet; then it has to wait */
-  /* From here on the rest of a message is read when all of it is here, or so much of it: who sleeps
-   * until a connection can be read is woken for each packet otherwise. */
+  EARLY_BYTES = 8 << 20, /* data of one rank that nothing waits for yet; more is not read */
+  /* If the rest of a message has at least LOW_BYTES, a connection counts as readable only when all of
+   * it has arrived, or HIGH_BYTES of it: otherwise each packet would wake a thread that sleeps. */
   LOW_BYTES = 32 << 10,
   HIGH_BYTES = 128 << 10
 };
@@ -47,7 +47,7 @@ typedef struct receiving {
   void *token;
 } receiving;
 
-/* Came before it was waited for. */
+/* A message that came before its receive. */
 typedef struct early {
   struct early *next;
   int32_t tag;
@@ -66,7 +66,7 @@ typedef struct connection {
   sending *first, *last;
   head head; /* of the message that is coming */
   size_t got;
-  bool is_mute;    /* nobody reads what is sent */
+  bool is_mute;    /* the other side does not read what is sent */
   tcp_room room;   /* of the data lane */
   int low;         /* SO_RCVLOWAT; 0: as it was */
   receiving *into; /* where it goes; or: */
@@ -191,7 +191,7 @@ static bool free_sending(tcp_link *l, sending *s) {
   return note_ended(l, s->token);
 }
 
-/* Nobody reads it: what was to be sent counts as sent. */
+/* The other side does not read any more: what was to be sent counts as sent. */
 static bool drop_sendings(tcp_link *l, connection *c) {
   bool ok = true;
   for (sending *s = c->first, *next; s; s = next) {
@@ -215,7 +215,7 @@ static int n_open(const tcp_link *l, uint32_t rank) {
   return n;
 }
 
-/* When all of its lanes have ended: what it sent on one before it left may still be on its way. */
+/* A rank is lost when all of its lanes have ended: what it sent on another one may still arrive. */
 static bool is_lost(void *self, uint32_t rank) {
   const tcp_link *l = self;
   return rank != l->place.rank && n_open(l, rank) == 0;
@@ -232,7 +232,7 @@ static ssize_t write_some(const connection *c, const sending *s) {
   return sendmsg(c->socket, &all, MSG_NOSIGNAL);
 }
 
-/* As much as the connection takes; false: no memory. */
+/* Sends as much as the connection takes; false: no memory. */
 static bool push(tcp_link *l, connection *c) {
   while (c->first && c->socket >= 0) {
     sending *s = c->first;
@@ -351,7 +351,7 @@ static bool keep_early(lists *list, early *m) {
 }
 
 /* ---- a connection's next message ---- */
-/* A receive from any rank is bound to a message only when all of it is here: another rank's may be faster. */
+/* A receive from any rank takes a message only when all of it has arrived: another rank's may be faster. */
 static bool begin_message(tcp_link *l, connection *c) {
   bool is_control = c->lists == &l->control;
   if (is_control && c->head.bytes > CONTROL_BYTES) return refused("a message is too long");
@@ -376,7 +376,7 @@ static bool end_message(tcp_link *l, connection *c) {
   return ok;
 }
 
-/* What there is of the head or of the data; 0: nothing now, negative: the connection has ended. */
+/* Reads what has arrived of the head or of the data; 0: nothing now, negative: the connection has ended. */
 static ssize_t read_some(connection *c) {
   bool in_head = c->got < sizeof c->head;
   size_t from = in_head ? c->got : c->got - sizeof c->head;
@@ -396,7 +396,7 @@ static void set_low(connection *c) {
   c->low = low;
 }
 
-/* False: the engine cannot go on. */
+/* Reads messages; false: the engine cannot go on. */
 static bool pull(tcp_link *l, connection *c) {
   enum { AT_ONCE = 64 };
   for (int i = 0; i < AT_ONCE && c->socket >= 0; i++) {
@@ -417,7 +417,7 @@ static bool is_full(const tcp_link *l, const connection *c) {
   return c->lists != &l->control && c->lists->early_bytes > EARLY_BYTES;
 }
 
-/* Of a rank that is leaving there is only a rest to be read. */
+/* From a rank that is leaving everything is read: little can be left. */
 static short wants(const tcp_link *l, uint32_t at) {
   const connection *c = &l->connections[at];
   bool leaves = n_open(l, at % l->place.size) < MPI_LANE_COUNT;
@@ -435,7 +435,7 @@ static nfds_t gather(tcp_link *l) {
   return n;
 }
 
-/* Without those that would only tell of their end: poll_link() sees it. */
+/* Leaves out connections that would only report their end, which poll_link() notices. */
 static uint32_t watch(void *self, struct pollfd *sockets) {
   tcp_link *l = self;
   uint32_t n = 0;
@@ -475,7 +475,7 @@ static bool start(const void *given, bool crowded, mpi_place *place, void **resu
   return true;
 }
 
-/* Others read what was sent, then that there is no more. */
+/* Shuts down sending first: others then read all that was sent before they see the end. */
 static void end(void *self, bool has_failed, bool is_exit) {
   tcp_link *l = self;
   (void)has_failed;

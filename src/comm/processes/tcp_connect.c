@@ -106,7 +106,7 @@ static void add_address(place *p, const struct sockaddr *a, uint16_t port) {
   p->addresses[p->n++] = found;
 }
 
-/* WEIR_ADDRESS: a name or an address, where the interfaces do not tell how others reach this rank. */
+/* Adds WEIR_ADDRESS, a name or an address, for machines whose interfaces are not how others reach them. */
 static status add_named(place *p, const char *name, uint16_t port) {
   struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found;
   int rc = getaddrinfo(name, NULL, &wanted, &found);
@@ -117,7 +117,7 @@ static status add_named(place *p, const char *name, uint16_t port) {
   return STATUS_OK;
 }
 
-/* Those of the local network alone need the interface to be named, and others have other names for it. */
+/* Link-local addresses are of no use: they need the name of an interface, which differs between machines. */
 static bool is_of_use(const struct ifaddrs *i, sa_family_t family) {
   if (!i->ifa_addr || i->ifa_addr->sa_family != family) return false;
   if (!(i->ifa_flags & IFF_UP) || i->ifa_flags & IFF_LOOPBACK) return false;
@@ -236,7 +236,7 @@ static status connect_all(meeting *m) {
   return accept_all(m);
 }
 
-/* The first rank that is not well decides for all. */
+/* The first rank that failed decides for all. */
 static status agree(const meeting *m, status st) {
   outcome mine = {.why = st}, *all = memory_alloc(&memory_default, m->x->size * sizeof *all);
   if (!all) return STATUS_OUT_OF_MEMORY;

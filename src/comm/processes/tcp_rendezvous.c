@@ -1,7 +1,7 @@
-/* How processes that torchrun started meet: all connect to rank 0, and what they exchange goes by way of it.
+/* How processes that torchrun started meet: all connect to rank 0 and exchange by way of it.
  *
- * MASTER_PORT is torchrun's own, or PyTorch's. Rank 0 listens on the first of the next ports that is free
- * (WEIR_MASTER_PORT: on that one), and the others look for it there. */
+ * MASTER_PORT is used by torchrun itself, or by PyTorch. Rank 0 listens on the first of the next ports that is
+ * free (or on WEIR_MASTER_PORT), and the others look for it there. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netdb.h>
@@ -80,13 +80,13 @@ static status listen_near(circle *c) {
               c->first_port, c->first_port + c->n_ports - 1, strerror(errno));
 }
 
-/* The answer is rank 0's own greeting: sizes that differ are seen on both sides. */
+/* The answer is rank 0's own greeting, so both sides notice sizes that differ. */
 static bool admit(circle *c, int socket, uint32_t *n) {
   greeting theirs, mine = greeting_of(c);
   if (!tcp_get(socket, &theirs, sizeof theirs, soon(c)) || !is_ours(c, &theirs)) return false;
   if (!tcp_put(socket, &mine, sizeof mine, soon(c))) return false;
   if (!tcp_get(socket, &(char){0}, 1, soon(c)))
-    return false; /* gave up meanwhile, and comes again */
+    return false; /* the rank gave up meanwhile, and will connect again */
   bool fits = theirs.size == mine.size && theirs.rank > 0 && theirs.rank < mine.size;
   if (!fits) {
     (void)fail(STATUS_BAD_USAGE, "tcp: rank %u has a world of %u ranks, rank 0 one of %u",
@@ -128,8 +128,8 @@ static status gather_all(circle *c) {
 }
 
 /* ---- the others ---- */
-/* Whether rank 0 of this run answers there. A port where nothing listens may connect to itself, if
- * the system has chosen it for this side. */
+/* Does rank 0 of this run answer there? A connection to a port where nothing listens may reach itself, if
+ * the system has chosen that port for this side. */
 static bool greet_first(const circle *c, int socket, greeting *theirs) {
   greeting mine = greeting_of(c);
   return tcp_put(socket, &mine, sizeof mine, soon(c)) &&
@@ -174,7 +174,7 @@ static status hear_verdict(const circle *c) {
   return all.why == STATUS_OK ? STATUS_OK : fail((status)all.why, "%s", all.text);
 }
 
-/* The name is looked up each time: that of a machine that starts may not be known yet. */
+/* The name is looked up each time: while its machine starts, it may not be known yet. */
 static status find_first(circle *c) {
   greeting theirs;
   bool found = false;

@@ -12,10 +12,10 @@ enum {
   MOST_BYTES = 128 << 10,
   PAGE_BYTES = 4096,
   LOOK_NS = 10000000,
-  AHEAD_US = 2000 /* a sender that sleeps is awake by then */
+  AHEAD_US = 2000 /* within this time a sender that sleeps is awake again */
 };
 
-/* The system takes twice as many as it is told. */
+/* The system reserves twice what it is told. */
 static int set(int socket, size_t bytes) {
   int value = bytes > INT32_MAX ? INT32_MAX / 2 : (int)(bytes / 2);
   return setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &value, sizeof value);
@@ -31,7 +31,7 @@ size_t tcp_room_wanted(uint64_t bytes_per_s, uint32_t min_rtt_us) {
   return (size_t)((double)bytes_per_s * 1e-6 * (AHEAD_US + 2.0 * min_rtt_us));
 }
 
-/* More than the administrator lets anybody ask for: the system decides again. */
+/* Lets the system decide again, where the administrator's limit is too small. */
 static void let_go(tcp_room *r, int socket) {
 #ifdef SO_BUF_LOCK
   int none = 0;
@@ -57,7 +57,7 @@ static uint32_t min_rtt_us(int socket) {
   return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_min_rtt : 0;
 }
 
-/* The system's own figure of the rate counts what a link that has rested lets through at once. */
+/* Measures the rate itself: the system's figure includes the burst that a link passes after a rest. */
 void tcp_room_is_full(tcp_room *r, int socket, int64_t now_ns) {
   int64_t passed_ns = now_ns - r->looked_ns;
   if (r->bytes == 0 || passed_ns < LOOK_NS) return;

@@ -75,7 +75,7 @@ static int listen_at(const tcp_sockaddr *where) {
   return s;
 }
 
-/* A socket of IPv6 takes calls over IPv4 too; a machine may have only the latter. */
+/* A socket of IPv6 accepts connections over IPv4 too; but a machine may have only IPv4. */
 static int listen_everywhere(uint16_t port) {
   tcp_sockaddr v6 = tcp_sockaddr_of(&(tcp_address){.family = AF_INET6, .port = port});
   tcp_sockaddr v4 = tcp_sockaddr_of(&(tcp_address){.family = AF_INET, .port = port});
@@ -95,7 +95,7 @@ int tcp_listen(bool only_here, uint16_t port, uint16_t *bound) {
   return s;
 }
 
-/* False: it is too late. */
+/* False: the deadline has passed. */
 static bool await(int socket, short events, int64_t deadline_ns) {
   for (;;) {
     struct pollfd look = {.fd = socket, .events = events};

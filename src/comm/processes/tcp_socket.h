@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* An address as ranks tell it each other. */
+/* An address, in the form in which ranks exchange it. */
 typedef struct tcp_address {
   uint16_t family; /* AF_INET, AF_INET6; 0: none */
-  uint16_t port;   /* as it is written */
+  uint16_t port;   /* in the byte order of the host */
   unsigned char bytes[16];
 } tcp_address;
 
@@ -30,16 +30,16 @@ bool tcp_address_of(const struct sockaddr *a, tcp_address *result);
 void tcp_address_text(const tcp_address *a, char *text, size_t size_bytes);
 
 enum { TCP_ANY_PORT = 0 };
-/* Listens on all addresses, or on this machine's own only; negative: errno says why. Sockets do not
- * block and are closed by exec. */
+/* Listens on all addresses, or only on 127.0.0.1; negative: errno says why. Sockets do not block and are
+ * closed by exec. */
 int tcp_listen(bool only_here, uint16_t port, uint16_t *bound);
-/* Negative: none came until then. */
+/* Negative: no connection came before the deadline. */
 int tcp_accept(int listener, int64_t deadline_ns);
 int tcp_dial(const tcp_address *to, int64_t deadline_ns);
-/* False: the other side has ended, or it is too late. */
+/* False: the other side has ended, or the deadline has passed. */
 bool tcp_put(int socket, const void *data, size_t size_bytes, int64_t deadline_ns);
 bool tcp_get(int socket, void *data, size_t size_bytes, int64_t deadline_ns);
-/* No delay, and a peer that is silent for some seconds is gone. */
+/* Sends without delay, and ends a connection whose peer is silent for some seconds. */
 void tcp_tune(int socket);
 
 #endif

@@ -1,12 +1,13 @@
 /* The progress thread: it starts MPI or TCP, drives it while ranks compute, and ends it.
  *
- * MPI makes no progress by itself, and has nothing to sleep on; naps on TCP end when a connection has
- * something. With operations under way the thread looks as often as cores allow; while a thread waits,
- * which looks itself, and when nothing is under way, it looks every few milliseconds, to hear of failures.
+ * MPI makes no progress by itself, and has nothing to sleep on; on TCP the thread sleeps until a connection
+ * has something. With operations under way the thread polls as often as cores allow. While another thread
+ * waits, which polls itself, and when nothing is under way, it polls every few milliseconds, to hear of
+ * failures.
  *
- * Without a core to spare each look takes one from a thread that computes. If a thread has nothing to do
- * until an operation ends (`engine.is_awaited`), looks are frequent; otherwise it is enough to look
- * before the windows of the streams are empty, so the pauses follow what each look finds. */
+ * Without a core to spare each poll takes a core from a thread that computes. If a thread has nothing to do
+ * until an operation ends (`engine.is_awaited`), polls are frequent. Otherwise it is enough to poll before
+ * the windows of the streams are empty, so the pauses depend on what each poll finds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,10 +29,10 @@ enum {
   FAILED_BYE_SECONDS = 2,
   END_SECONDS = 10,    /* for MPI_Finalize */
   BUSY_NS = 2000000,   /* how long it stays alert after the last event */
-  IDLE_NS = 2000000,   /* between looks otherwise */
-  EAGER_NS = 100000,   /* between looks with operations under way and no core to spare, at first */
-  PATIENT_NS = 500000, /* and at last, if a thread waits for them */
-  LAZY_NS = 1000000,   /* if all have something else to do */
+  IDLE_NS = 2000000,   /* between polls otherwise */
+  EAGER_NS = 100000,   /* the least pause with operations under way and no core to spare */
+  PATIENT_NS = 500000, /* the longest, if a thread waits for them */
+  LAZY_NS = 1000000,   /* the longest, if all threads have something else to do */
 };
 
 /* ---- sleeping ---- */
@@ -79,7 +80,7 @@ static bool has_work(mpi_engine *e) {
 /* ---- running ---- */
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The next pause. `moved`: since the last one; `starved`: so much that a window had become empty. */
+/* The next pause. `moved`: data moved since the last one; `starved`: so much that a window had become empty. */
 static int64_t next_nap_ns(mpi_engine *e, int64_t nap_ns, bool moved, bool starved) {
   bool awaited = atomic_load(&e->is_awaited);
   if (awaited && moved) return EAGER_NS;
@@ -87,7 +88,8 @@ static int64_t next_nap_ns(mpi_engine *e, int64_t nap_ns, bool moved, bool starv
   return smaller(nap_ns + nap_ns / 2, awaited ? PATIENT_NS : LAZY_NS);
 }
 
-/* Or until there is something to read, or room to write. A socket that is closed meanwhile wakes it early. */
+/* Sleeps for `ns`, or until there is something to read, or room to write. A socket that is closed meanwhile ends the
+ * sleep early. */
 static void nap(mpi_engine *e, int64_t ns) {
   struct timespec most = time_of(ns);
   uint32_t n = 0;
@@ -141,7 +143,7 @@ uint64_t mpi_machine_hash(void) {
   return mix(rt_system_hash(), space);
 }
 
-/* On which this process may run, as launchers bind ranks to cores. */
+/* How many cores this process may run on: launchers bind ranks to cores. */
 static uint32_t own_cores(uint32_t all) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : all;
@@ -167,7 +169,7 @@ static status make_engine(mpi_engine *e) {
   return STATUS_OK;
 }
 
-/* From what the launcher says, as MPI does not run yet. */
+/* Known from the launcher's environment, since MPI does not run yet. */
 static bool is_crowded(void) {
   const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   long here = text ? strtol(text, NULL, 10) : 1, cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -199,8 +201,8 @@ static bool has_lost_somebody(const mpi_engine *e) {
   return false;
 }
 
-/* Says goodbye. True: what was to be said is said, and, where all end together, by all ranks. A
- * rank may compute for long before it does; not when there was a failure. */
+/* Says goodbye. True: everything has been sent, and, if the transport has `ends_together`, all ranks have
+ * said goodbye. That may take long, while another rank computes; after a failure it is not waited for. */
 static bool part(mpi_engine *e) {
   int64_t deadline_ns = rt_clock_ns() + FAILED_BYE_SECONDS * (int64_t)1000000000;
   bool together = e->transport->ends_together;
@@ -221,7 +223,7 @@ static bool part(mpi_engine *e) {
   }
 }
 
-/* A link that ends together and has lost a rank cannot be ended: it stays, and with it what it holds. */
+/* A transport with `ends_together` that has lost a rank cannot be ended: it keeps what it holds. */
 static void end(mpi_engine *e) {
   bool parted = part(e);
   enter(e, MPI_ENDING, STATUS_OK);
@@ -241,7 +243,7 @@ static void *thread_main(void *context) {
   return NULL;
 }
 
-/* Waits, with the lock held, until the phase is not `from` any more; false: it takes too long. */
+/* Waits, with the lock held, until the phase is not `from` any more; false: it took too long. */
 static bool leave_phase(mpi_engine *e, mpi_phase from, int64_t timeout_ns) {
   struct timespec until = time_of(rt_clock_ns() + timeout_ns);
   while (e->thread.phase == from)
@@ -251,7 +253,7 @@ static bool leave_phase(mpi_engine *e, mpi_phase from, int64_t timeout_ns) {
   return true;
 }
 
-/* True: the thread has ended. If the transport does not let go in time, the process goes on without it. */
+/* True: the thread has ended. If the transport does not end in time, the process goes on without it. */
 static bool finish(mpi_engine *e, bool is_exit) {
   (void)pthread_mutex_lock(&e->thread.lock);
   e->thread.ends = true;
@@ -269,7 +271,7 @@ static bool finish(mpi_engine *e, bool is_exit) {
 static struct {
   pthread_mutex_t lock;
   mpi_engine *first;
-  bool is_watched; /* at the process's end */
+  bool is_watched; /* at_exit() is registered */
 } engines = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static mpi_engine *take_engine(void) {
@@ -280,7 +282,7 @@ static mpi_engine *take_engine(void) {
   return e;
 }
 
-/* Ranks that others still wait for say goodbye; what engines hold goes with the process. */
+/* Says goodbye to ranks that still wait for this one. What engines hold is freed with the process. */
 static void at_exit(void) {
   for (mpi_engine *e; (e = take_engine());)
     if (finish(e, true)) (void)pthread_join(e->thread.handle, NULL);
@@ -295,7 +297,7 @@ static void enlist(mpi_engine *e) {
   (void)pthread_mutex_unlock(&engines.lock);
 }
 
-/* False: the process is ending, and at_exit() has it. */
+/* False: the process is ending, and at_exit() ends the engine. */
 static bool delist(mpi_engine *e) {
   (void)pthread_mutex_lock(&engines.lock);
   mpi_engine **link = &engines.first;
@@ -365,7 +367,7 @@ static mpi_engine *create(const mpi_transport *transport, const void *given,
   return e;
 }
 
-/* What did not start in time may still be starting: it keeps what it uses. */
+/* A thread that did not start in time may still be starting, and keeps what it uses. */
 static status await_start(mpi_engine *e) {
   (void)pthread_mutex_lock(&e->thread.lock);
   status st = STATUS_OK;

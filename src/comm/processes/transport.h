@@ -1,6 +1,6 @@
-/* What the engine asks of whatever carries messages between processes: MPI or TCP. It is also the border
- * between the library, which knows no MPI, and the modules weir-mpi-<flavour>.so, which are this interface
- * compiled against one mpi.h each.
+/* What the engine needs from the carrier of messages between processes, MPI or TCP. It is also the border
+ * between the library, which knows no MPI, and the modules weir-mpi-<flavour>.so, which implement this
+ * interface, each compiled with the mpi.h of one MPI.
  *
  * A *link* is a transport that has started; a process may have several. All calls for one link are made by
  * one thread at a time. Requests are known by the caller's token, and no call waits for another rank but
@@ -27,9 +27,9 @@ typedef struct mpi_place {
 
 typedef struct mpi_transport {
   size_t size_bytes; /* of this structure; counts as its version */
-  /* MPI: `given` is an MPI_Comm * whose ranks take part, or NULL for MPI_COMM_WORLD; what can be set from
-   * inside is set, and MPI is initialised. TCP: a tcp_link, which becomes the transport's. Waits until all
-   * ranks have come. */
+  /* MPI: `given` is an MPI_Comm * whose ranks take part, or NULL for MPI_COMM_WORLD; sets MPI's defaults and
+   * initialises MPI. TCP: `given` is a tcp_link, which becomes the transport's. Waits until all ranks have
+   * come. */
   bool (*start)(const void *given, bool crowded, mpi_place *place, void **link);
   /* Begin a message of at most 2 GiB; the data must stay until poll() returns the token. */
   bool (*send)(void *link, mpi_lane lane, uint32_t to, int32_t tag, const void *data,
@@ -43,14 +43,14 @@ typedef struct mpi_transport {
   /* Optional: whether the connection to this rank has ended. Requests of that rank do not end any more; sends
    * to it do. */
   bool (*is_lost)(void *link, uint32_t rank);
-  /* All ranks have heard from each other. What they needed to find each other can go, so that nothing
+  /* All ranks have heard from each other. What they needed to find each other is removed, so that nothing
    * is left over if one is killed. */
   void (*met)(void *link);
   /* The link is gone afterwards. With ends_together all ranks have said goodbye before, and end() waits for
    * them. has_failed: messages may be under way that are never received. is_exit: the process ends. */
   void (*end)(void *link, bool has_failed, bool is_exit);
   bool ends_together;
-  /* Of the calling thread's last call that returned false. */
+  /* The message of the calling thread's last call that returned false. */
   const char *(*error)(void);
 } mpi_transport;
 

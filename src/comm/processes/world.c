@@ -123,7 +123,7 @@ void mpi_world_fail(mpi_world *w, status why, const char *reason) {
 
 void mpi_world_stir(mpi_world *w) { atomic_store(&w->stirred_ns, rt_clock_ns()); }
 
-/* A rank that does nothing says nothing, so that silence everywhere is seen by all. */
+/* Tells others that this rank makes progress. A rank that makes none sends nothing, so all ranks notice if none does. */
 static void beat(mpi_world *w, int64_t now_ns) {
   rt_pulse now = {0};
   if (!w->pulse || now_ns - w->beat_ns < BEAT_NS) return;

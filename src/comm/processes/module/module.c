@@ -45,8 +45,9 @@ static bool refused(const char *what) {
 static const char *error_text(void) { return message; }
 
 /* ---- starting ---- */
-/* What is set outside stays. OpenMPI: TCP without PUT sends both ways at once, and moves on while the
- * program computes; with more ranks than cores a rank that finds nothing to do gives its core away. */
+/* Sets defaults in the environment; values that are there stay. OpenMPI: without PUT, TCP sends both ways
+ * at once and makes progress while the program computes; with more ranks than cores, an idle rank yields
+ * its core. */
 static void set_defaults(bool crowded) {
 #ifdef OPEN_MPI
   (void)setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
@@ -70,7 +71,7 @@ static bool initialise(link *l) {
   return true;
 }
 
-/* Its rank among those that share memory. */
+/* The rank among those that share memory. */
 static uint32_t local_rank(MPI_Comm all, int rank) {
   MPI_Comm here;
   int local = rank;
@@ -119,7 +120,7 @@ static bool start(const void *given, bool crowded, mpi_place *place, void **resu
 
 /* ---- shared memory ---- */
 /* OpenMPI keeps the file of a rank's shared memory until the end, and nothing removes it if mpirun
- * is killed. Once all ranks have it mapped its name is not needed; but it must be there again for
+ * is killed. Its name is not needed once all ranks have mapped it; but it must be there again for
  * MPI_Finalize, which complains otherwise. */
 static char segment[512];
 
@@ -200,7 +201,7 @@ static bool begin_receive(void *self, mpi_lane lane, int32_t from, int32_t tag, 
   return add(l, "MPI_Irecv", code, true, token);
 }
 
-/* The requests of those that ended are null by now. */
+/* Removes the requests that have ended: MPI has set them to MPI_REQUEST_NULL. */
 static void close_gaps(link *l) {
   int kept = 0;
   for (int i = 0; i < l->active.count; i++) {
@@ -234,7 +235,7 @@ static bool poll_requests(void *self, void *const **tokens, uint32_t *count) {
 }
 
 /* ---- ending ---- */
-/* Messages that nothing waits for are there only after failures. */
+/* Receives a message that nothing waits for, and drops it. There are such messages only after failures. */
 static void take_message(link *l, mpi_lane lane) {
   MPI_Message found;
   MPI_Status about;
@@ -247,8 +248,8 @@ static void take_message(link *l, mpi_lane lane) {
   free(data);
 }
 
-/* Receives are taken back; sends get a little time to end. After a failure messages may still come
- * that will not be received. Leaves nothing that MPI could complain of, unless another rank is late. */
+/* Cancels receives, and gives sends a little time to end. After a failure, messages may still arrive
+ * that nothing receives. Leaves nothing that MPI could complain about, unless another rank is late. */
 static void clear(link *l, bool has_failed) {
   double start_s = MPI_Wtime(), least_s = has_failed ? 0.1 : 0;
   void *const *tokens;
@@ -272,7 +273,7 @@ static void free_link(link *l) {
   free(l);
 }
 
-/* At the end of the process the program may have ended MPI before. */
+/* At exit the program may have finalized MPI already. */
 static void end(void *self, bool has_failed, bool is_exit) {
   link *l = self;
   int is_over = 0;
