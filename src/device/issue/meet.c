@@ -51,7 +51,7 @@ static status disagree(const matching *x, const issue_meeting *m, uint32_t a, ui
               plan->posts[m->posts[a]].rank, left, plan->posts[m->posts[b]].rank, right);
 }
 
-/* What the receiver's request says of what travels. */
+/* The request of a member, in which `count` is what its end of the communication expects to travel. */
 static rt_comm_request seen(const rt_plan *plan, const issue_meeting *m, uint32_t member) {
   rt_comm_request r = rt_post_request(&plan->posts[m->posts[member]], NULL, NULL);
   if (m->is_pair && member == 1 && r.kind == IR_COMM_PERMUTE) r.count = r.count_from;
@@ -98,7 +98,7 @@ static void find_posts(matching *x) {
   }
 }
 
-/* A rank that posts nothing is here too, but then no rank can wait for it with success. */
+/* A rank that posts nothing runs in this process too; a rank that waits for its post then waits in vain. */
 static void find_ranks(matching *x, uint32_t n_ranks) {
   for (uint32_t r = 0; n_ranks > 1 && r < n_ranks; r++) x->is_here[r] = true;
 }

@@ -7,12 +7,12 @@
 
 enum { ISSUE_NOBODY = UINT32_MAX };
 
-/* One communication. Of a pair, member 0 sends and member 1 receives. */
+/* One communication. In a pair, member 0 sends and member 1 receives. */
 typedef struct issue_meeting {
   bool is_pair;
   uint32_t circle;
   uint32_t n;
-  uint32_t n_here;            /* members that this process runs: those that arrive */
+  uint32_t n_here;            /* members that this process runs, whose posts arrive */
   uint32_t *posts;            /* by member; ISSUE_NOBODY: it posts none */
   uint32_t arrived;           /* members, while an order is made */
   bool complete;              /* its steps are in the order */

@@ -51,7 +51,7 @@ static bool is_over(const issue_maker *k, uint32_t post) {
   return k->is_posted[post];
 }
 
-/* Whether all that the entry waits for is in the order. */
+/* Is everything that the entry waits for in the order? */
 static bool is_ready(const issue_maker *k, const rt_entry *e) {
   switch ((rt_instr_kind)e->kind) {
   case RT_LAUNCH: return true;
@@ -65,8 +65,8 @@ static bool is_ready(const issue_maker *k, const rt_entry *e) {
   return true;
 }
 
-/* Posts that are matched by their order happen in that order, and all that comes before the earlier one
- * before the later one. */
+/* A post that must follow another one (`before`) waits for the event of that post. So everything before the earlier
+ * post comes before the later one, too. */
 static void add_post(issue_maker *k, uint16_t stream, uint32_t post) {
   uint32_t before = k->plan->posts[post].before;
   if (before != RT_NO_POST && k->plan->instrs[k->meetings.instr_of_post[before]].stream != stream)
@@ -166,7 +166,7 @@ static void add_launch(issue_maker *k, uint16_t stream, uint32_t task) {
   issue_step_add(k, ISSUE_LAUNCH, stream, task);
 }
 
-/* Where the last entry that is waited for signals. In a plan with loops that is the last one in the order. */
+/* The event of the last entry that is waited for. In a plan with loops, that is the last entry in the order so far. */
 static uint32_t awaited(const issue_maker *k, const rt_entry *e) {
   uint32_t n = k->plan->n_loops ? k->issued[e->other] : e->target;
   return k->event_of[e->other][n - 1];
@@ -198,7 +198,7 @@ static bool advance(issue_maker *k, uint32_t stream) {
   return moved;
 }
 
-/* The host has reached one more entry of the stream; others may have waited for what it brings. */
+/* The host has reached one more entry of the stream. Streams that waited for it may now advance. */
 static void reach(issue_maker *k, uint32_t stream) {
   k->given[stream]++;
   bool moved = advance(k, stream);
@@ -217,8 +217,8 @@ static bool may_begin(const issue_maker *k, uint32_t stream, uint32_t at) {
   return (e->kind == RT_WAIT || e->kind == RT_POST) && is_ready(k, e);
 }
 
-/* To issue a product takes the host as long as a link takes for a megabyte. So the first stream of each
- * rank that begins with posts is issued up to there before anything else. */
+/* Issuing a product takes the host as long as a link takes for a megabyte. So if a stream begins with posts,
+ * these are issued before anything else; for each rank, on the first such stream. */
 static void begin_links(issue_maker *k) {
   const rt_plan *plan = k->plan;
   for (uint32_t s = 0, done = 0; s < plan->n_streams; s++) {
@@ -338,7 +338,7 @@ static status add_all(issue_maker *k) {
   return check_end(k);
 }
 
-/* Slots were numbered; now it is known how large they must be. */
+/* Turns the numbers of slots into offsets, now that the size of a slot is known. */
 static void place_slots(issue_maker *k) {
   issue_order *o = k->order;
   for (uint32_t i = 0; i < o->copies.len; i++) {

@@ -1,9 +1,9 @@
 /* The order in which a plan is issued to streams of GPUs, communications included.
  *
- * A stream of a GPU takes an order to wait for an event only after the event was recorded, and what is
- * recorded later is not waited for. So the host must issue in an order in which everything comes after
- * what it waits for. A plan's own order is not always one: a join may come before another rank's post.
- * This room finds such an order when the plan is loaded, as a flat list of *steps*:
+ * When a stream of a GPU is told to wait for an event, it waits only for a record that was issued before.
+ * So the host must issue in an order in which everything comes after what it waits for. A plan's own order
+ * is not always such an order: a join may come before another rank's post. This room finds one when the
+ * plan is loaded, as a flat list of *steps*:
  *
  *   LAUNCH  a task
  *   RECORD  an event on a stream          WAIT  a stream for an event
@@ -11,27 +11,28 @@
  *   COMM    one member's part in a communication that a library carries out
  *
  * Posts of all ranks are matched here, and each communication becomes copies and folds on streams of
- * its own, the rank's *lanes*. Nothing is left to decide in a run: to
- * issue instruction i of the plan is to issue the steps from upto[i - 1] to below upto[i].
+ * its own, the rank's *lanes*. Nothing is left to decide in a run: to issue instruction i of the plan is
+ * to issue the steps from upto[i - 1] to below upto[i].
  *
  * Loops. A loop of the plan is in the list twice: the steps of its first repetition, and then those of a further one,
- * which are issued again and again (issue_loop). An event that is recorded again means, to what waits for it later,
- * the last time; so both have the same events (order_loops.c). Only plans that do not communicate have loops.
+ * which are issued again and again (issue_loop). A wait for an event that was recorded several times means the last
+ * record before the wait; so both repetitions use the same events (order_loops.c). Only plans that do not communicate
+ * have loops.
  *
  * Two ways of moving. Where every GPU can read the others' memory, the receiver pulls, and reductions
  * read all sources directly. Otherwise (`staged`) bytes go in segments through pinned memory of the host
  * (`through_host`) or by peer copies, and reductions first receive into memory of the reducing rank.
  *
  * A third way (`as_posted`) is to leave communications whole, for a library or a backend that knows how to
- * carry them out, also with members in other processes. Every post becomes a COMM (a permute two of them,
+ * carry them out, also with members in other processes. Every post becomes a COMM (a permute becomes two,
  * one that sends and one that receives) on a lane that belongs to its rank and its *circle*, which is a
- * team, or a sender and its receiver: what meets in one circle stays in its order, what meets in different
- * ones never waits for one another. Its lane is after the post, and nothing is between the COMMs of
- * the members of one communication that are in this process: they can be handed over together. They do
- * when the last of them has posted. A join of a post waits for the end of its COMM, which must mean that
- * the output is written and that the input may be overwritten. What the library does not reduce
- * (`reduces`) it only collects: the inputs of the others come into the rank's memory for receiving, and a
- * FOLD after the COMM reduces them in team order, with the bits of the other ways.
+ * team, or a sender and its receiver. Communications of one circle stay in their order; those of different
+ * circles never wait for one another. The lane waits for the post. The COMMs of all members of a
+ * communication that are in this process come when the last of them has posted, with nothing in between,
+ * so that they can be handed over together. A join of a post waits for the end of its COMM, which must mean
+ * that the output is written and that the input may be overwritten. A reduction that the library does not
+ * carry out (`reduces`) is only collected: the inputs of the others come into the rank's memory for
+ * receiving, and a FOLD after the COMM reduces them in team order, with the same bits as the other ways.
  *
  * Knows no CUDA: tests run the steps on the CPU. */
 #ifndef WEIR_DEVICE_ISSUE_ORDER_H
@@ -57,12 +58,12 @@ typedef struct issue_step {
   uint32_t index; /* LAUNCH: task; RECORD, WAIT: event; COPY, FOLD, COMM: in copies, folds, comms */
 } issue_step;
 
-/* Streams of a rank that communicate. What is reduced goes on to the others on lanes of its own, so that
- * it does not hold up what comes in meanwhile. */
+/* Streams of a rank that communicate. Reduced segments are sent on to the others on lanes of their own, so
+ * that they do not hold up what comes in meanwhile. */
 typedef enum issue_lane {
   ISSUE_RECEIVES,
   ISSUE_SENDS,
-  ISSUE_KEEPS, /* moves what stays with its owner */
+  ISSUE_KEEPS, /* copies what stays on its rank */
   ISSUE_FOLDS, /* reduces what was received, while more comes in */
   ISSUE_RECEIVES_REDUCED,
   ISSUE_SENDS_REDUCED,
@@ -92,7 +93,7 @@ typedef struct issue_copy {
   int64_t size_bytes;
 } issue_copy;
 
-/* results[j][i] = sources[0][i] op sources[1][i] op …; a result is one of the sources, or apart. */
+/* results[j][i] = sources[0][i] op sources[1][i] op …; a result is one of the sources, or overlaps none. */
 typedef struct issue_fold {
   ir_combine op;
   ir_dtype dtype;
@@ -107,13 +108,13 @@ typedef struct issue_comm {
   uint32_t post;     /* in the plan */
   bool receives;     /* of messages: this is the receiving end */
   uint32_t circle;   /* in circles */
-  uint32_t member;   /* of the circle; of a pair 0 sends and 1 receives */
+  uint32_t member;   /* of the circle; in a pair 0 sends and 1 receives */
   uint32_t rank;     /* in the plan: whose GPU */
   uint32_t first, n; /* in comms: of all members in this process; their steps follow one another */
-  /* A reduction that is only collected: of each other member i, what this one will reduce (the
-   * whole input, or of a reduce_scatter its own piece of it) goes to `staging_at` + i *
-   * `stride_bytes` in the rank's memory for receiving. Of a reduce only the root receives, and only
-   * from members that have an input. */
+  /* A reduction that is only collected: what this member will reduce of the input of each other
+   * member i goes to `staging_at` + i * `stride_bytes` in the rank's memory for receiving. In a
+   * reduce_scatter that is this member's piece of the input, else the whole. In a reduce only the
+   * root receives, and only from members that have an input. */
   bool collects;
   int64_t staging_at, stride_bytes;
 } issue_comm;
@@ -123,17 +124,18 @@ typedef struct issue_end {
   uint32_t post, event;
 } issue_end;
 
-/* Steps [first, first + n) are issued `times` times, `times` > 0: all repetitions of a loop of the plan but the
- * first. In the i-th of them, i = 1, 2, …, a view of a task is i times its step_bytes further on. */
+/* Steps [first, first + n) are issued `times` > 0 times: once for each repetition of a loop of the plan but the first.
+ * In the i-th of these, i = 1, 2, …, a view of a task is i times its step_bytes further on. */
 typedef struct issue_loop {
   uint32_t first, n, times;
 } issue_loop;
 
 typedef struct issue_order {
   VEC(issue_step) steps;
-  /* By instruction of the plan. Of a loop: in the first repetition; the last instruction has further ones with it. */
+  /* By instruction of the plan; in a loop, for the first repetition. That of a loop's last instruction includes the
+   * further repetitions. */
   uint32_t *upto;
-  VEC(issue_loop) loops; /* in order; a loop of which nothing is left to do again has none */
+  VEC(issue_loop) loops; /* in order; without loops whose further repetitions have no steps */
   uint32_t
       *again; /* by instruction of a loop, as upto, in the further repetition; NULL: no loops */
   VEC(issue_copy) copies;
@@ -144,7 +146,7 @@ typedef struct issue_order {
   uint32_t n_circles;
   uint32_t n_lanes, *rank_of_lane; /* streams beside those of the plan */
   uint32_t n_events;
-  bool *is_waited_for;    /* by event: the others are there for time stamps alone */
+  bool *is_waited_for;    /* by event; if not, it is there only for its time stamp */
   uint32_t *posted;       /* by post: the event at which it was posted */
   VEC(issue_end) ends;    /* of all posts */
   uint32_t n_ranks;       /* of the plan */
@@ -154,14 +156,14 @@ typedef struct issue_order {
 
 typedef struct issue_order_options {
   bool staged;       /* GPUs cannot read each other's memory, or shall not */
-  bool through_host; /* then: by way of the host's memory */
-  bool one_gpu;      /* all ranks are on one */
-  bool apart;        /* ranks begin a run each for itself: not all have when one does */
+  bool through_host; /* if staged: by way of the host's memory */
+  bool one_gpu;      /* all ranks are on one GPU */
+  bool apart;        /* each rank begins a run by itself: others may not have begun it */
   bool as_posted;    /* communications are left whole; nothing of the above matters */
-  /* as posted: whether a reduction is carried out too. `all_give`: no root lacks an input, as far as this
-   * process knows. NULL: none is. */
+  /* As posted: does the library carry out this reduction too? `all_give`: as far as this process knows, no root
+   * lacks an input. NULL: it carries out none. */
   bool (*reduces)(const rt_post *post, bool all_give);
-  /* A task whose result has so many elements keeps a GPU busy by itself; 0: none does. */
+  /* A task whose result has at least so many elements keeps a GPU busy by itself; 0: none does. */
   int64_t large;
   /* Pieces up to `whole_bytes` are sent as they are, larger ones in segments. 0: good values. */
   int64_t whole_bytes, segment_bytes;

@@ -10,9 +10,9 @@ enum {
   ISSUE_STAGINGS = 4, /* segments that a rank can have received and not reduced yet */
 };
 
-/* A segment of pinned memory: the readers that must be done before it is filled again. */
+/* A segment of pinned memory. */
 typedef struct issue_slot {
-  uint32_t *readers; /* events */
+  uint32_t *readers; /* events of those who read it, who must be done before it is filled again */
   uint32_t n_readers;
 } issue_slot;
 
@@ -22,7 +22,7 @@ typedef struct issue_slots {
   int64_t size_bytes; /* of the largest segment */
 } issue_slots;
 
-/* Memory of a rank into which inputs of others come, in turns. */
+/* Memory of a rank that receives the inputs of others; its parts are used in turn. */
 typedef struct issue_staging {
   uint32_t next;
   uint32_t
@@ -39,22 +39,22 @@ typedef struct issue_use {
 
 typedef VEC(issue_use) issue_uses;
 
-/* Bytes on the machine: of the pool (0), or of a buffer of the caller (1 + its number). */
+/* A range of bytes in the pool (0), or in a buffer of the caller (1 + its number). */
 typedef struct issue_range {
   uint32_t space;
   int64_t begin, end;
 } issue_range;
 
-/* An input of a communication that its poster has joined, while others may still read it: what writes
- * there next comes after them. */
+/* An input of a communication that its poster has joined, but that others may still read: what writes
+ * there next must come after them. */
 typedef struct issue_reading {
   issue_range range;
   uint32_t meeting, member;
-  uint16_t stream; /* that last waited for it */
+  uint16_t stream; /* the one that last waited for it */
 } issue_reading;
 
 enum {
-  ISSUE_MOST_READINGS = 64, /* of a rank; more are waited for at once */
+  ISSUE_MOST_READINGS = 64, /* of a rank; the ends of more are waited for at once */
   ISSUE_MOST_MEMBERS = 16,  /* of larger teams, all ends are waited for */
   ISSUE_WRITES = 1,         /* an end of a member's output: its join waits */
   ISSUE_READS = 2,          /* an end of reading a member's input */
@@ -88,41 +88,43 @@ typedef struct issue_maker {
   /* Of the communication that is being turned into steps: */
   uint32_t meeting;
   VEC(uint32_t) before; /* meetings that it must come after */
-  bool *entered;        /* by lane of all ranks: the stream takes part */
-  bool *needs;          /* the same, times members: it is after that member's post */
+  bool *entered;        /* by lane: it takes part in the communication */
+  bool *needs;          /* by lane and member: it waits for that member's post already */
   uint8_t *flags;       /* by lane, ISSUE_MOST_MEMBERS for each: what it does for which member */
 } issue_maker;
 
 void issue_step_add(issue_maker *k, issue_step_kind kind, uint16_t stream, uint32_t index);
-/* A new event, recorded on the stream now. */
+/* Records a new event on the stream. */
 uint32_t issue_step_record(issue_maker *k, uint16_t stream);
-/* The bytes of `bytes` from the start of a view on. */
+/* The range of `bytes` from the start of a view on. */
 issue_range issue_range_of(const rt_plan *plan, uint32_t view, int64_t bytes);
 bool issue_ranges_meet(const issue_range *a, const issue_range *b);
 /* Bytes that a member's input has. */
 int64_t issue_input_bytes(const rt_post *post);
-/* What a part of staged memory takes. */
+/* How many bytes a part of staged memory takes. */
 static inline int64_t issue_aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 /* Decides how long segments are. */
 void issue_segments_size(issue_maker *k);
-/* Bytes sent at once of a piece of so many. */
+/* How many bytes of a piece are sent at once. */
 int64_t issue_segment_bytes(const issue_maker *k, int64_t bytes);
-/* The same at most of any part of such a piece. */
+/* The most that is sent at once of a part of such a piece. */
 int64_t issue_longest_segment_bytes(const issue_maker *k, int64_t bytes);
-/* The next entry of a stream, all that it waits for being in the order. */
+/* Adds the next entry of a stream. Everything that it waits for must be in the order. */
 void issue_entry_add(issue_maker *k, uint32_t stream);
-/* All steps of a plan with loops (order_loops.c). */
+/* Adds all steps of a plan with loops (order_loops.c). */
 void issue_loops_add(issue_maker *k);
-/* Lets fewer streams wait (order_streams.c), and drops the waits that change nothing. */
+/* Lets fewer streams wait (order_streams.c). */
 void issue_order_spare_streams(issue_maker *k);
+/* Removes waits that change nothing (order_prune.c). */
 void issue_order_prune(issue_maker *k);
-/* The steps of a communication all of whose posts are in the order. */
+/* Adds the steps of a communication all of whose posts are in the order. */
 void issue_moves_add(issue_maker *k, uint32_t meeting);
 
-/* The same of one that is left as it was posted (order_posts.c), and waiting for its end. */
+/* The same for one that is left as it was posted (order_posts.c); and the waits of a join for its end. */
 void issue_comms_add(issue_maker *k, uint32_t meeting);
 void issue_comms_join(issue_maker *k, uint16_t stream, uint32_t post);
-/* An event after all work that a stream waits for: a watcher can tell one from the other. */
+/* Lets each lane record an event after the work that it waits for, so that a watcher can tell that work from the
+ * communication. */
 void issue_comms_mark(issue_maker *k);
 /* A lane for every member of a circle that posts there. More streams than can be numbered are refused. */
 NODISCARD status issue_comms_prepare(issue_maker *k);

@@ -1,6 +1,6 @@
-/* What each stream knows to be over while the steps of an order go by: per stream how much of every other
- * one's work, per event what its stream knew when it was recorded. That a rank has begun the run is such
- * knowledge too, where ranks are processes: its inputs are there only then. */
+/* What each stream knows to be over at each step of an order: for every stream, how much of the work of each
+ * other stream; for every event, what its stream knew when it was recorded. Where ranks are processes, a stream
+ * may also know that a rank has begun the run: only then are that rank's inputs there. */
 #ifndef WEIR_DEVICE_ISSUE_ORDER_KNOWS_H
 #define WEIR_DEVICE_ISSUE_ORDER_KNOWS_H
 
@@ -9,14 +9,14 @@
 typedef struct issue_knows {
   uint32_t n; /* streams, lanes included, and ranks */
   uint32_t
-      *known; /* n for each stream: steps of that one that are over; of ranks: 1 if it has begun */
+      *known; /* n for each stream: how many steps of each are over; for a rank 1 if it has begun */
   uint32_t *told; /* n for each event */
 } issue_knows;
 
-/* False: the order is too long to know all that about it. */
+/* False: the order is too long to keep all of this. */
 bool issue_knows_init(issue_knows *x, const issue_maker *k);
-/* A step goes by. False: it is a wait that changes nothing, for the stream is after the event's work
- * already: because of an earlier wait, directly or by way of other streams, or because there was no work. */
+/* Takes the next step. False: it is a wait that changes nothing. The stream comes after the event's work
+ * already, by an earlier wait, directly or by way of other streams; or there was no work. */
 bool issue_knows_step(issue_knows *x, const issue_step *s);
 
 static inline uint32_t *issue_knows_of(const issue_knows *x, uint32_t stream) {

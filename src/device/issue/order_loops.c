@@ -1,5 +1,5 @@
-/* Plans with loops, none of which communicates: everything is ready when the host comes to it, so that the order is
- * the plan's.
+/* Plans with loops. None of them communicates, so everything is ready when the host reaches it, and the order is that
+ * of the plan.
  *
  *   plan                   order
  *   launch a on 1          a  record e1 on 1
@@ -9,10 +9,9 @@
  *     1 waits for 2
  *     launch c on 1
  *
- * In the first repetition a stream may wait for what is before the loop, where in a further one it waits for the
- * repetition before (e1 and e3). What is recorded in both has one event: waits in a further repetition, and after the
- * loop, come after its last record. A wait for a stream that does nothing in the loop was made in the first
- * repetition, and is left out of further ones. */
+ * Where a stream waits for work before the loop in the first repetition, it waits for the repetition before in a
+ * further one (e1 and e3). Both repetitions record the same events: waits in a further repetition, and after the loop,
+ * then mean the last record. If a stream does nothing in the loop, only the first repetition waits for it. */
 #include <string.h>
 
 #include "device/issue/order_internal.h"

@@ -40,7 +40,7 @@ static bool is_same(issue_place a, issue_place b) {
 }
 
 /* ---- streams ---- */
-/* A stream takes part from now on: after the communications that used the same bytes. */
+/* Lets a stream take part from now on: it waits for the communications that used the same bytes. */
 static void enter(issue_maker *k, uint16_t stream) {
   uint32_t at = stream - k->plan->n_streams;
   if (k->entered[at]) return;
@@ -52,7 +52,7 @@ static void enter(issue_maker *k, uint16_t stream) {
   }
 }
 
-/* The stream goes on when the member has posted. */
+/* Lets the stream wait for the member's post. */
 static void need(issue_maker *k, uint16_t stream, uint32_t member) {
   uint32_t at = stream - k->plan->n_streams;
   enter(k, stream);
@@ -85,7 +85,7 @@ static void copy(issue_maker *k, uint16_t stream, uint32_t to, issue_place there
   vec_push(k->memory, &k->order->copies, c);
 }
 
-/* Where one piece goes: up to all members. */
+/* Where one piece goes: to any number of members. */
 typedef struct targets {
   uint32_t n;
   uint32_t *members;
@@ -99,17 +99,17 @@ static targets targets_new(issue_maker *k, uint32_t most) {
 
 enum { NO_EVENT = UINT32_MAX };
 
-/* A part of what a member has, and how far into the targets' places it goes. `after`: an event of the
- * member that it must come after. */
+/* A part of a member's bytes, and how far into the targets' places it goes. `after`: an event of the member
+ * that it must wait for. */
 typedef struct part {
   uint32_t from;
   issue_place here;
   int64_t bytes, at;
   uint32_t after;
-  bool reduced; /* it has its own lanes */
+  bool reduced; /* it was reduced, and goes on lanes of its own */
 } part;
 
-/* Each receiver fetches it. */
+/* Each receiver copies the part from the sender. */
 static void pull(issue_maker *k, const part *p, const targets *t) {
   for (uint32_t i = 0; i < t->n; i++) {
     uint32_t to = t->members[i];
@@ -122,8 +122,8 @@ static void pull(issue_maker *k, const part *p, const targets *t) {
   }
 }
 
-/* Once into pinned memory, and from there to each receiver. The segment is filled again only when all
- * have taken it. */
+/* Copies the part into pinned memory once, and from there to each receiver. The slot is filled again only
+ * when all receivers have read it. */
 static void send_through_host(issue_maker *k, const part *p, const targets *t) {
   uint32_t rank = rank_of(k, p->from);
   issue_slots *slots = &k->slots[rank];
@@ -166,8 +166,8 @@ static void fold(issue_maker *k, uint16_t stream, uint32_t on, int64_t count, ui
   vec_push(k->memory, &k->order->folds, f);
 }
 
-/* What stays with its owner needs no link. The engines that copy are left to what crosses it. What is in
- * its place already is there when the communications before have brought it. */
+/* What stays on its rank is copied by a kernel: the copy engines are left to what crosses the link. If it is
+ * in its place already, the stream only waits for the communications that brought it there. */
 static void keep(issue_maker *k, uint32_t member, issue_place to, issue_place from, int64_t bytes) {
   bool stays = is_same(to, from);
   if (bytes == 0 || to.kind == ISSUE_NOWHERE || from.kind == ISSUE_NOWHERE) return;
@@ -183,10 +183,10 @@ static void keep(issue_maker *k, uint32_t member, issue_place to, issue_place fr
 /* ---- segments ---- */
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Of a piece that is sent in parts, so that its way in and its way out overlap. By way of the host, bytes
- * arrive later than they leave by the time that the longest segment takes, and every segment costs the
- * engines some microseconds, in which they could move about 256 KiB: all in all least if a segment is the
- * root of that times all bytes that go the same way. */
+/* A large piece is sent in segments, so that its way into the host's memory and its way out overlap. The last
+ * bytes arrive later than they leave by the time of one segment; and every segment costs the engines some
+ * microseconds, in which they could move about 256 KiB. The sum of both is least if a segment is the square root
+ * of 256 KiB times all bytes that go the same way. */
 void issue_segments_size(issue_maker *k) {
   enum { LEAST = 1 << 20, MOST = 8 << 20, GAP = 256 << 10, ENOUGH = 1 << 30 };
   const rt_plan *plan = k->plan;
@@ -200,7 +200,7 @@ void issue_segments_size(issue_maker *k) {
   k->segment_bytes = k->options->segment_bytes ? k->options->segment_bytes : root;
 }
 
-/* Hardly longer pieces than a segment are not cut. */
+/* Pieces up to one and a half segments are not cut. */
 static int64_t longest_whole(const issue_maker *k) {
   return k->options->whole_bytes ? k->options->whole_bytes
                                  : k->segment_bytes + k->segment_bytes / 2;
@@ -211,7 +211,7 @@ int64_t issue_longest_segment_bytes(const issue_maker *k, int64_t bytes) {
   return smaller(bytes, longest_whole(k));
 }
 
-/* Others are cut into equal parts. */
+/* Longer pieces are cut into equal parts. */
 int64_t issue_segment_bytes(const issue_maker *k, int64_t bytes) {
   enum { GRAIN = 256 };
   int64_t some = k->segment_bytes;
@@ -228,7 +228,7 @@ typedef struct move {
   targets to;
 } move;
 
-/* Segment by segment, all of them in turn. */
+/* Sends the moves segment by segment: the first segment of each, then the second, and so on. */
 static void send_all(issue_maker *k, const move *moves, uint32_t n) {
   int64_t most = 0;
   for (uint32_t i = 0; i < n; i++) most = moves[i].bytes > most ? moves[i].bytes : most;
@@ -329,7 +329,7 @@ typedef struct share {
   issue_place result;
 } share;
 
-/* All sources are read where they are, and all results written where they go. */
+/* Reads all sources where they are, and writes all results where they belong. */
 static void fold_direct(issue_maker *k, const share *s, uint32_t n_results,
                         const issue_place *results) {
   const issue_meeting *m = meeting_of(k);
@@ -352,7 +352,7 @@ static void fold_direct(issue_maker *k, const share *s, uint32_t n_results,
   fold(k, receives(k, s->owner), s->owner, s->bytes / size, n, n_results, places);
 }
 
-/* The others' part of a segment come into memory of the owner. Returns how many sources there are. */
+/* Copies the others' inputs for a segment into memory of the owner. Returns how many sources there are. */
 static uint32_t receive_sources(issue_maker *k, const share *s, int64_t at, int64_t bytes,
                                 issue_place *sources) {
   uint32_t n = 0, rank = rank_of(k, s->owner);
@@ -377,7 +377,7 @@ static uint32_t receive_sources(issue_maker *k, const share *s, int64_t at, int6
   return n;
 }
 
-/* The segment of a share that begins at `at`. Returns when it is reduced. */
+/* Reduces the segment of a share that begins at `at`. Returns the event at its end. */
 static uint32_t fold_received(issue_maker *k, const share *s, int64_t at, int64_t step) {
   int64_t bytes = smaller(step, s->bytes - at);
   issue_place *places = ARENA_ARRAY(k->memory, meeting_of(k)->n + (size_t)1, issue_place);
@@ -396,7 +396,7 @@ static uint32_t fold_received(issue_maker *k, const share *s, int64_t at, int64_
   return done;
 }
 
-/* The segment of a reduced share goes to all others. */
+/* Sends the segment of a reduced share to all others. */
 static void send_reduced(issue_maker *k, const share *s, int64_t at, int64_t step, uint32_t after) {
   uint32_t n = meeting_of(k)->n;
   targets t = targets_new(k, n);
@@ -447,8 +447,8 @@ static void add_reduce_scatter(issue_maker *k, int64_t bytes) {
   if (k->options->staged) reduce_staged(k, shares, m->n, false);
 }
 
-/* Two members that write elsewhere each receive the other's whole input and reduce it: as many bytes as
- * sharing the work, and none of them waits for a second journey. */
+/* Two members whose outputs are not their inputs each receive the other's whole input and reduce it: that
+ * moves as many bytes as sharing the work, and neither waits for a second transfer. */
 static bool exchanges(const issue_maker *k) {
   bool apart = true;
   for (uint32_t i = 0; i < meeting_of(k)->n; i++)
@@ -462,8 +462,8 @@ static void add_exchange(issue_maker *k, int64_t bytes) {
   reduce_staged(k, shares, 2, false);
 }
 
-/* Every member reduces a share; directly, it also writes it to all. One GPU does not get faster by
- * sharing with itself. */
+/* Every member reduces a share; if it can reach the others' memory, it also writes it to all. If all ranks are
+ * on one GPU, one member reduces everything: sharing would not be faster. */
 static void add_allreduce(issue_maker *k, int64_t bytes) {
   enum { GRAIN = 256 };
   const issue_meeting *m = meeting_of(k);
@@ -494,8 +494,8 @@ static void come_after(issue_maker *k, uint32_t meeting) {
   vec_push(k->memory, &k->before, meeting);
 }
 
-/* The bytes are used by this communication. Those before it that used them come first, and are
- * forgotten where it covers them and no other stream may still have to wait. */
+/* Notes that this communication uses these bytes, after the earlier ones that clash with it. An earlier use is
+ * forgotten if this one overwrites all of its bytes. */
 static void use(issue_maker *k, uint32_t view, int64_t bytes, bool writes) {
   if (view == RT_NO_VIEW || bytes == 0) return;
   const rt_view *v = &k->plan->views[view];
@@ -514,7 +514,7 @@ static void use(issue_maker *k, uint32_t view, int64_t bytes, bool writes) {
   vec_push(k->memory, uses, mine);
 }
 
-/* A member's output may lie where an earlier input was that others still read. */
+/* A member's output may overwrite an earlier input that others still read. */
 static void avoid_readings(issue_maker *k, uint32_t member, uint32_t view, int64_t bytes) {
   const issue_readings *list = &k->readings[rank_of(k, member)];
   if (view == RT_NO_VIEW || bytes == 0) return;

@@ -63,7 +63,7 @@ static void need_memory(issue_maker *k, const issue_meeting *m) {
   }
 }
 
-/* Lanes run side by side, so each has a part of its own. */
+/* Lanes run at the same time, so each has a part of the memory for receiving. */
 static void place_memory(issue_maker *k) {
   issue_order *o = k->order;
   k->collected = ARENA_ARRAY(k->memory, o->n_lanes, int64_t);
@@ -137,7 +137,7 @@ static issue_comm part_of(const issue_maker *k, const issue_meeting *m, uint32_t
   return c;
 }
 
-/* A rank that sends to itself has both ends on one lane, so all waits come first. */
+/* A rank that sends to itself has both ends on one lane, so all waits come before the COMMs. */
 void issue_comms_add(issue_maker *k, uint32_t meeting) {
   issue_order *o = k->order;
   issue_meeting *m = &k->meetings.list.data[meeting];

@@ -1,8 +1,8 @@
-/* Waits that change nothing, and events that nothing waits for.
+/* Removes waits that change nothing, and notes which events are waited for.
  *
- * Between two copies of a stream, waiting for an event that has passed long ago costs the engine that
- * copies some microseconds all the same. Very long plans keep their waits, and so do plans with loops: what a stream
- * knows in one repetition is not what it knows in a later one. */
+ * Between two copies on a stream, even a wait for an event that passed long ago costs the copy engine some
+ * microseconds. Very long plans keep their waits, and so do plans with loops: what a stream knows in one repetition is
+ * not what it knows in a later one. */
 #include "device/issue/order_knows.h"
 
 static void drop_waits(issue_maker *k) {

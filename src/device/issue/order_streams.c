@@ -1,25 +1,24 @@
-/* Fewer streams that wait, and slices one after the other.
+/* Lets fewer streams wait, and executes slices one after the other.
  *
- * A GPU comes back to every stream that waits, again and again, and that takes time from those that
- * copy: with a stream for each of 8 slices a transfer takes 2% longer than with one for all of
- * them. Two rewritings; neither lets work wait for a communication that arrives later than what it
- * waited for.
+ * A GPU polls every stream that waits, and that takes time from streams that copy: with a stream for
+ * each of 8 slices a transfer takes 2% longer than with one for all of them. There are two rewritings.
+ * Neither lets work wait for a communication that arrives later than what it waited for before.
  *
- * A wait that no work follows is not made by the stream it is on, but by those that wait for that
- * stream later. The calling stream makes all of its own at the end.
+ * A wait that no work follows is moved from its stream to those that wait for that stream later. The
+ * calling stream makes all of its own waits at the end.
  *
- * Streams of a rank that communicates take turns on one of them, if each of their tasks is large
- * enough to keep the GPU busy, and none comes before what others of these streams wait for has
- * arrived. Side by side, slices would all end at the same time, and the first one could not be sent
- * while the next is computed. */
+ * Streams of a rank that communicates take turns: their work moves to one of them. That is done if
+ * each of their tasks is large enough to keep the GPU busy, and none would then wait for data of
+ * another of these streams that arrive later than its own. Side by side, slices would all end at the
+ * same time, and the first one could not be sent while the next is computed. */
 #include "device/issue/order_knows.h"
 
 typedef VEC(uint32_t) events;
 
 /* The streams of a rank that take turns. */
 typedef struct turns {
-  uint32_t *known; /* what those that had theirs knew: the same numbers as in issue_knows */
-  uint32_t first;  /* where they work */
+  uint32_t *known; /* what the streams that had their turn knew, numbered as in issue_knows */
+  uint32_t first;  /* the stream on which all of them work */
 } turns;
 
 typedef struct sparer {
@@ -27,8 +26,8 @@ typedef struct sparer {
   turns *turns; /* by rank */
   bool *alone;  /* by stream, lanes included: it takes no turns */
   VEC(issue_step) steps;
-  events *put_off; /* by stream: what it has yet to wait for before it works */
-  events *owed;    /* by event: what its stream had yet to wait for when it was recorded */
+  events *put_off; /* by stream: the events that it must wait for before it works again */
+  events *owed;    /* by event: what `put_off` of its stream was when it was recorded */
   uint32_t *done;  /* by stream that takes turns: the event after its work; ISSUE_NOBODY: none */
   bool *is_post;   /* by event: something was posted, and traces tell when */
 } sparer;
@@ -38,7 +37,7 @@ static turns *turns_of(const sparer *x, uint32_t stream) {
 }
 
 /* ---- which streams take turns ---- */
-/* A product may be spread over its inner dimension too. */
+/* A product with a small result is large too if it has many flops: it is spread over its inner dimension. */
 static bool is_large(const issue_maker *k, uint32_t task) {
   enum { INNER = 4096 };
   const rt_view *v =
@@ -48,8 +47,8 @@ static bool is_large(const issue_maker *k, uint32_t task) {
   return n >= least || rt_task_flops(k->plan, &k->plan->tasks[task]) >= 2 * INNER * least;
 }
 
-/* Do data arrive at the rank on this stream? What a rank has sent tells when its memory is free again, which is
- * before what it received for it arrives. */
+/* Do data arrive at the rank on this stream? Not on lanes that send: their end only means that memory is free again,
+ * which is the case before what the rank receives in exchange has arrived. */
 static bool brings(const issue_maker *k, uint32_t stream, uint32_t rank) {
   if (stream < k->plan->n_streams) return stream == rt_plan_first_stream(k->plan, rank);
   if (k->order->rank_of_lane[stream - k->plan->n_streams] != rank) return false;
@@ -57,7 +56,8 @@ static bool brings(const issue_maker *k, uint32_t stream, uint32_t rank) {
                                    stream != issue_lane_of(k->plan, rank, ISSUE_SENDS_REDUCED));
 }
 
-/* May the launch, whose stream knows `known`, come after all that had their turn? It does not arrive before them. */
+/* May the launch, whose stream knows `known`, come after all launches that had their turn? Yes, if nothing that these
+ * waited for arrives after what the launch waits for. */
 static bool is_in_turn(const sparer *x, const issue_step *s, const uint32_t *known) {
   const turns *t = turns_of(x, s->stream);
   uint32_t rank = rt_plan_rank(x->k->plan, s->stream);
@@ -104,7 +104,7 @@ static void put(sparer *x, issue_step_kind kind, uint32_t stream, uint32_t index
   vec_push(x->k->memory, &x->steps, s);
 }
 
-/* What `stream` put off, `on` waits for: the latest first, which may make others needless. */
+/* Lets `on` wait for what `stream` put off: the latest event first, which may make others redundant. */
 static void wait_now(sparer *x, uint32_t stream, uint32_t on) {
   events *list = &x->put_off[stream];
   while (list->len > 0) put(x, ISSUE_WAIT, on, list->data[--list->len]);
@@ -184,7 +184,7 @@ void issue_order_spare_streams(issue_maker *k) {
   const issue_order *o = k->order;
   size_t n_streams = k->plan->n_streams + (size_t)o->n_lanes;
   if (k->plan->n_loops)
-    return; /* what was put off in a repetition would be made up for in another */
+    return; /* a wait that is put off in one repetition would be made in another */
   sparer x = {.k = k, .turns = ARENA_ARRAY(k->memory, o->n_ranks, turns)};
   x.alone = ARENA_ARRAY(k->memory, n_streams, bool);
   x.done = ARENA_ARRAY(k->memory, n_streams, uint32_t);

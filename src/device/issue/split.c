@@ -7,7 +7,7 @@ uint32_t issue_rank_of_stream(const rt_plan *plan, const issue_order *order, uin
                                   : order->rank_of_lane[stream - plan->n_streams];
 }
 
-/* Numbered in the order of the waits, which is the same everywhere. */
+/* Flags are numbered in the order of the waits, which is the same in all processes. */
 static void find_flags(const rt_plan *plan, const issue_order *order, arena *memory,
                        issue_split *s) {
   s->flag_of = ARENA_ARRAY(memory, order->n_events, uint32_t);
@@ -33,7 +33,7 @@ static uint64_t hash_place(uint64_t hash, const issue_place *p) {
   return hash_mix(hash, (uint64_t)p->offset_bytes);
 }
 
-/* What was posted, where a library carries it out. */
+/* Hashes a communication that a library carries out as it was posted. */
 static uint64_t hash_comm(uint64_t hash, const issue_comm *c, const rt_post *p) {
   hash = hash_mix(hash, (uint64_t)c->circle << 32 | c->member);
   hash = hash_mix(hash, (uint64_t)p->kind << 32 | (uint64_t)p->op << 16 | (uint64_t)p->dtype);

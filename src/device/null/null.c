@@ -1,4 +1,4 @@
-/* The null device: takes every instruction and does nothing. What is left is the host's own cost. */
+/* The null device: takes every instruction and does nothing. A run takes only the time of the host. */
 #include "runtime/device.h"
 
 typedef struct null_device {

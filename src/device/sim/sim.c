@@ -24,11 +24,11 @@ typedef struct sim_loaded {
   double *durations_ns; /* by task */
   sim_moment **after;   /* by stream and entry: when it was done */
   uint32_t *head;       /* by stream: entries done */
-  /* A stream that goes no further is in one place: in `starts`, a heap of those whose next entry is
-   * a launch, or in a list of those that wait for a stream, a post or an operation (by number;
-   * stream + 1, 0: none). `moved` are streams that may go further now. */
+  /* A stream that cannot advance is in one place: in `starts`, a heap of the streams whose next entry
+   * is a launch, or in a list of the streams that wait for a stream, a post or an operation (linked by
+   * stream + 1; 0 ends a list). `moved` are streams that may advance now. */
   uint32_t *starts, n_starts, *moved, n_moved;
-  double *starts_ns; /* by stream: not before, as far as is known */
+  double *starts_ns; /* by stream: it does not start earlier, as far as is known */
   uint32_t *stream_waiters, *post_waiters, *op_waiters, *next_waiter;
   uint32_t
       *causes; /* by instruction, as they are done, then by operation: what its start waited for */
@@ -172,8 +172,8 @@ static sim_moment ready_at(const sim_loaded *l, uint32_t s) {
   return head == 0 ? host : sim_later(l->after[s][head - 1], host);
 }
 
-/* When an entry that takes no time is over, given when the stream gets there; false: that is not known
- * yet, or it is a launch. */
+/* *t: when the stream reaches an entry; becomes when the entry is over, if it takes no time. False: that is
+ * not known yet, or it is a launch. */
 static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
   sim_moment end;
   switch ((rt_instr_kind)e->kind) {
@@ -195,7 +195,7 @@ static bool pass(sim_loaded *l, const rt_entry *e, sim_moment *t) {
 }
 
 /* ---- streams that can start ---- */
-/* The task that could start first; of two the earlier one in the plan. */
+/* Can the task of stream a start before that of b? Of two that can start at once, the earlier one in the plan. */
 static bool comes_first(const sim_loaded *l, uint32_t a, uint32_t b) {
   double x = l->starts_ns[a], y = l->starts_ns[b];
   const rt_queue *q = l->queues.streams;
@@ -228,7 +228,7 @@ static void wake(sim_loaded *l, uint32_t *waiters) {
   *waiters = 0;
 }
 
-/* Where a stream waits that cannot pass this entry. */
+/* The list in which a stream waits that cannot pass this entry. */
 static uint32_t *waiters_for(sim_loaded *l, const rt_entry *e) {
   if (e->kind == RT_WAIT) return &l->stream_waiters[e->other];
   if (e->kind == RT_POST) return &l->post_waiters[l->base.plan->posts[e->task].before];
@@ -275,7 +275,7 @@ static uint32_t first_unit(const sim_moment *units, uint32_t n) {
   return best;
 }
 
-/* The unit and the core that a stream gets for its next entry; when it starts there. */
+/* Finds the unit and the core for the next entry of a stream; returns when it starts there. */
 static sim_moment find_place(const sim_loaded *l, uint32_t s, uint32_t *unit, sim_moment **core) {
   const sim_moment *units = &l->units[l->ranks[s] * l->n_units];
   *unit = first_unit(units, l->n_units);
@@ -284,8 +284,8 @@ static sim_moment find_place(const sim_loaded *l, uint32_t s, uint32_t *unit, si
   return *core ? sim_later(start, **core) : start;
 }
 
-/* Where the place is busy until later, the stream is looked at again then: others may have become
- * ready that come earlier in the plan. */
+/* If the place is busy until later, the stream is considered again then: others that come earlier in the
+ * plan may have become ready. */
 static bool delay(sim_loaded *l, uint32_t s) {
   uint32_t unit;
   sim_moment *core;
@@ -322,7 +322,7 @@ static void communicate(sim_loaded *l, uint32_t op) {
   l->end = sim_later(l->end, l->comms.ops[op].end);
 }
 
-/* The task or communication that can start first; false when none is left. */
+/* Starts the task or communication that can start first; false: none is left. */
 static bool advance(sim_loaded *l) {
   uint32_t s = l->n_starts ? l->starts[0] : SIM_NOBODY, op = sim_comms_first(&l->comms);
   if (s == SIM_NOBODY && op == SIM_NOBODY) return false;
@@ -374,7 +374,7 @@ static status sim_begin(rt_loaded *loaded, void *const *inputs, void *const *out
   sim_comms_begin(&l->comms);
   sim_cores_begin(&l->cores);
   for (uint32_t i = 0; spans && l->comms.n_ops && i < loaded->plan->n_tasks; i++)
-    spans[i] = (rt_span){0}; /* of those that a communication keeps from running */
+    spans[i] = (rt_span){0}; /* some may never run, if a communication never ends */
   l->end = (sim_moment){l->machine.issue_ns * l->most_turns, SIM_NOBODY};
   l->spans = spans;
   return STATUS_OK;
@@ -399,7 +399,7 @@ static status report_stuck(void *context) {
               text.data, p->rank, ir_comm_text(p->kind));
 }
 
-/* Only a communication can keep a stream from its end. */
+/* Fails if a stream did not reach its end: then it waits for a communication. */
 static status check_end(const sim_loaded *l) {
   uint32_t first = SIM_NOBODY;
   for (uint32_t s = 0; s < l->queues.n_streams; s++) {
@@ -445,7 +445,7 @@ static rt_outcome sim_outcome(const rt_loaded *loaded) {
   return o;
 }
 
-/* What it models is what decisions about it are made from. */
+/* Choices for this device are made with the machine that it simulates. */
 static rt_speed sim_speed(rt_device *device, const rt_speed *machine, uint32_t ranks) {
   (void)machine;
   (void)ranks;

@@ -5,7 +5,7 @@
 enum { MOST_RANKS = 64 };
 
 /* ---- which ranks are enough ---- */
-/* Does moving by position `by` take islands to islands? They are contiguous, so neighbours tell it. */
+/* Does a shift by `by` positions map islands to islands? They are contiguous, so comparing neighbours is enough. */
 static bool keeps_islands(const ir_mesh_data *m, uint32_t island, uint32_t by) {
   uint32_t n = (uint32_t)m->n_devices;
   for (uint32_t p = 0; p + 1 < n; p++) {
@@ -23,8 +23,8 @@ static uint32_t repeat_along(const ir_mesh_data *m, uint32_t island, uint32_t k,
   return n;
 }
 
-/* From the first axis along which ranks differ, all axes within it are taken whole, so that the ranks are
- * contiguous. */
+/* How many ranks are enough. All axes inside the first one along which ranks differ are taken whole, so that the
+ * ranks are contiguous. */
 static uint32_t repeat_of(const ir_mesh_data *m, uint32_t island) {
   uint32_t inner = (uint32_t)m->n_devices;
   for (uint32_t k = 0; k < m->rank; k++) {
@@ -49,7 +49,7 @@ static bool links_may_differ(const rt_plan *plan) {
   return false;
 }
 
-/* Those that share cores meet there, too. */
+/* Are all ranks simulated because they share cores? */
 static bool share_cores(const ir_mesh_data *m, const rt_speed *machine) {
   return machine->cores > 0 && m->n_devices <= MOST_RANKS;
 }

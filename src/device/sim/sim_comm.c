@@ -20,7 +20,8 @@ typedef struct matching {
   sim_alike alike;
 } matching;
 
-/* Rings, whose steps each move a piece; broadcast and reduce as a pipeline along a chain. */
+/* A collective takes the time of a ring, each step of which moves a piece; broadcast and reduce that of a pipeline
+ * along a chain. */
 static void set_time(sim_op *op, const rt_speed *machine, const rt_post *p) {
   double n = p->n_team, steps = n - 1, pieces = 1;
   double piece_ns =
@@ -49,7 +50,7 @@ static rt_link link_of(const matching *m, const rt_circle *c, const rt_post *p) 
   return rt_machine_link(m->machine, p);
 }
 
-/* The ranks whose links it takes and that post it; of ranks that are alike, those that represent its ends. */
+/* Its team: the ranks whose links it takes. If ranks are alike, those that represent its members. */
 static sim_op new_op(matching *m, const rt_circle *c) {
   sim_op op = {.is_message = c->is_pair, .team = c->devices, .n_team = c->n};
   op.expected = count_present(m, c->devices, c->n);
@@ -81,7 +82,7 @@ static uint32_t join_op(matching *m, rt_part part, const rt_post *p) {
   return t->ops.data[part.turn];
 }
 
-/* As rt_meet_post(), of a rank that represents others. */
+/* One half of rt_meet_post(), for a rank that represents others. */
 static rt_part half_of(matching *m, const rt_post *p, bool sends) {
   uint32_t pair[2], me = p->team[p->me];
   if (sends) sim_alike_pair(&m->alike, me, p->team[p->to], pair);
@@ -105,7 +106,7 @@ static void meet(matching *m, const rt_post *p, rt_part parts[2]) {
   if (p->kind != IR_COMM_SEND && p->from >= 0) parts[1] = half_of(m, p, false);
 }
 
-/* To itself, a rank sends and receives both. */
+/* A post has up to two operations: a rank may send and receive, also to and from itself. */
 static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   const rt_post *p = &m->c->plan->posts[instr->task];
   sim_post *s = &m->c->posts[instr->task];
@@ -118,7 +119,7 @@ static void match_post(matching *m, const rt_instr *instr, uint32_t i) {
   if (parts[1].circle != RT_NO_CIRCLE) s->ops[1] = join_op(m, parts[1], &received);
 }
 
-/* Ranks that are named anywhere. */
+/* One more than the largest rank that a post names. */
 static uint32_t count_ranks(const rt_plan *plan) {
   uint32_t n = plan->n_ranks;
   for (uint32_t p = 0; p < plan->n_posts; p++)
@@ -196,7 +197,7 @@ uint32_t sim_comms_first(const sim_comms *c) {
   return best;
 }
 
-/* When the links are free, and takes them until `end`. */
+/* Returns when the links are free. If `end` is not NULL, takes them until then. */
 static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *end) {
   sim_moment free = {0, SIM_NOBODY};
   for (uint32_t i = 0; i < op->n_team; i++) {
@@ -210,7 +211,7 @@ static sim_moment use_links(sim_comms *c, const sim_op *op, const sim_moment *en
   return free;
 }
 
-/* When its bytes are through all links that send them. */
+/* Returns when its bytes have passed all links that send them. */
 static double send_bytes(sim_comms *c, const sim_op *op, double start_ns) {
   double end_ns = start_ns;
   for (uint32_t i = 0; i < op->n_team && !(op->is_message && i); i++) {
@@ -229,7 +230,7 @@ bool sim_comms_delay(sim_comms *c, uint32_t k) {
   return true;
 }
 
-/* Those of ranks that represent others are theirs, too. */
+/* The communication takes part of a core of each rank that is simulated. */
 static void use_cores(sim_cores *cores, const rt_plan *plan, sim_op *op, double start_ns) {
   for (uint32_t i = 0; i < op->n_team; i++)
     if (op->team[i] < plan->n_ranks)

@@ -1,10 +1,10 @@
 /* Communications on the virtual clock.
  *
  * Which posts belong together is known when a plan is loaded: the k-th post of one member of a team meets
- * the k-th of every other, messages meet per sender and receiver. An operation begins when all members
- * have posted, and the links it needs are free; a member whose rank is not in the plan posts at the same
- * moment as the last of the others. Each rank has one link, which sends and receives at once: a message
- * needs one side of two links, a collective both sides of all members'. */
+ * the k-th of every other, and messages meet per sender and receiver. An operation begins when all members
+ * have posted and the links it needs are free. A member whose rank is not in the plan posts at the same
+ * moment as the last of the others. Each rank has one link, which sends and receives at the same time: a
+ * message needs one side of two links, a collective both sides of its members' links. */
 #ifndef WEIR_DEVICE_SIM_SIM_COMM_H
 #define WEIR_DEVICE_SIM_SIM_COMM_H
 
@@ -14,7 +14,7 @@
 typedef struct sim_op {
   bool is_message;
   const uint32_t
-      *team; /* world ranks whose links it takes; of a message the sender, then the receiver */
+      *team; /* world ranks whose links it takes; for a message the sender, then the receiver */
   uint32_t n_team;
   rt_link link;
   double fixed_ns;   /* how long it takes beside its bytes */
@@ -52,15 +52,15 @@ void sim_comms_begin(sim_comms *c);
 void sim_comms_post(sim_comms *c, uint32_t post, sim_moment at);
 /* The operation that can begin first; SIM_NOBODY: none can. */
 uint32_t sim_comms_first(const sim_comms *c);
-/* Where its links are busy until later, it becomes ready only then, so that nobody gives it a core before. */
+/* If its links are busy until later, it becomes ready only then, so that it gets no core before. True: they are. */
 bool sim_comms_delay(sim_comms *c, uint32_t op);
-/* Lets it begin, with what it takes of the cores; its cause: what held it up. */
+/* Lets it begin, with the part of the cores that it takes. Returns what it waited for last. */
 uint32_t sim_comms_start(sim_comms *c, uint32_t op, sim_cores *cores);
-/* Whether it may be posted; then no earlier than at this moment. */
+/* May it be posted? If so, *at becomes at least the moment before which it may not. */
 bool sim_comms_may_post(const sim_comms *c, uint32_t post, sim_moment *at);
-/* An operation of the post of which the end is not known; SIM_NOBODY: none. */
+/* An operation of the post whose end is not known; SIM_NOBODY: there is none. */
 uint32_t sim_comms_open(const sim_comms *c, uint32_t post);
-/* Whether it is known when the communication ends. */
+/* True: the end of the communication is known, and in *end. */
 bool sim_comms_end(const sim_comms *c, uint32_t post, sim_moment *end);
 
 #endif
