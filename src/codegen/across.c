@@ -1,13 +1,12 @@
-/* softmax layer_norm rms_norm of rows that lie side by side in memory, as along the first of two
+/* softmax layer_norm rms_norm of rows that are interleaved in memory, as along the first of two
  * dimensions.
  *
  * A thread has $V neighbouring rows, loaded at once; $T threads are side by side, and $L of them share
- * the elements of a row. So a block reads strips of some sectors, and has many loads on their way. The
- * elements are read again in every pass: of softmax two, in the first of which maximum and sum are found
- * together.
+ * the elements of a row. So a block reads strips of some sectors, and has many loads under way. The
+ * elements are read again in every pass. Softmax has two, and finds maximum and sum together in the first.
  *
  * `item` is the number of a thread's $V rows, `j` a place in a row. Every pass takes UNROLLED elements of
- * a row at a time; beyond the last one it loads that again, and leaves it out. */
+ * a row at a time; beyond the last one it loads the last one again, and leaves it out. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -42,7 +41,7 @@ static bool stores_vectors(const across_writer *x) {
          cg_rows_aligned(v, &x->along, 1, x->width);
 }
 
-/* Strips no narrower than a sector, enough of them for a large GPU, and some elements for each lane. */
+/* Chooses strips no narrower than a sector, enough of them for a large GPU, with some elements for each lane. */
 static void place_threads(across_writer *x) {
   uint32_t bytes = x->width * (uint32_t)ir_dtype_size_bytes(x->r->x.dtype);
   x->threads = 1;
@@ -101,7 +100,7 @@ static void put_pass(const across_writer *x, const char *from, const char *to) {
 }
 
 /* ---- the threads of a row ---- */
-/* $join takes a2 (and b2) into a[e] (and b[e]). */
+/* $join adds a2 (and b2) to a[e] (and b[e]). */
 static const char join_warp[] = "#pragma unroll\n"
                                 "  for (int d = $T; d < 32; d *= 2) {\n"
                                 "#pragma unroll\n"
@@ -207,8 +206,8 @@ static void put_results(const across_writer *x, const char *value) {
 }
 
 /* ---- softmax ----
- * b are maxima so far, a sums of exponentials with those taken out. What has seen nothing but -inf
- * weighs nothing. */
+ * b are the maxima so far, a the sums of exp(x - b). A thread that has seen nothing but -inf has the
+ * sum 0. */
 static const char softmax_pass[] =
     "#pragma unroll\n"
     "    for (int e = 0; e < $V; e++) {\n"

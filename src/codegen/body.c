@@ -7,7 +7,7 @@ static bool folds(const cg_body *b) {
   return false;
 }
 
-/* Every driver takes so many bytes of arguments. */
+/* Do the arguments fit what every driver accepts? */
 static bool fits(const cg_launch *l) {
   enum { MOST_BYTES = 4096 };
   return (l->n_pointers + l->n_numbers) * sizeof(int64_t) <= MOST_BYTES;

@@ -3,9 +3,10 @@
  * A body is a list of *nodes* over one space of positions. A node has one value at each position; its
  * operands are earlier nodes. There are no nodes for permutes, slices, broadcasts and other views: a load
  * has a stride for each dimension of the space. Places that strides cannot express (reshapes that mix
- * dimensions, indexes from memory) are integer nodes, which a load adds to its address. device/cuda/lower*.c makes bodies.
+ * dimensions, indexes from memory) are integer nodes, which a load adds to its address. Bodies are made by
+ * device/cuda/lower*.c.
  *
- * The forms, each a writer of its own (docs/codegen.md has the table by which one is chosen):
+ * The forms, each with a writer of its own (docs/codegen.md has the table by which one is chosen):
  *
  *   map       no folds: each position independently                                    body_map.c
  *   rows      folds along the row dimensions, which are dense; the row stays on chip, or is read again
@@ -21,12 +22,12 @@ enum { CG_MAX_NODES = 600, CG_MAX_OUTPUTS = 16, CG_MAX_TERMS = 6, CG_NO_NODE = U
 
 typedef enum cg_node_kind {
   CG_NODE_CONSTANT, /* `number`, an f64 or i64 */
-  CG_NODE_KEY, /* of stream `number` of random numbers, by the seed of the run; for IR_OP_UNIFORM alone */
+  CG_NODE_KEY, /* the key of random stream `number` for the seed of the run; only for IR_OP_UNIFORM */
   CG_NODE_LOAD, /* the element of `view` at this position, + terms; 0 where the guard is false */
   CG_NODE_AT, /* the number first + the offset of `view` at this position + terms; reads no memory */
   CG_NODE_DIV, /* operand 0, an index >= 0, divided by n */
   CG_NODE_MOD,
-  CG_NODE_INSIDE, /* operand 0 as an index; outside of 0 … n - 1 it reports an error and is 0 */
+  CG_NODE_INSIDE, /* operand 0 as an index; if it is not in 0 … n - 1, an error is reported and it is 0 */
   CG_NODE_RANGE,  /* low <= operand 0 < high */
   CG_NODE_BOTH,   /* operands 0 and 1, two bools, are both true */
   CG_NODE_CHOOSE, /* operand 0 ? operand 1 : operand 2, of one dtype */
@@ -59,8 +60,8 @@ typedef struct cg_node {
   int64_t n, low, high;
   uint32_t error; /* INSIDE: the number of the error record */
   cg_step step;
-  ir_fold fold; /* the value is of the accumulator's dtype, not rounded */
-  bool columns; /* it folds along the dimensions that are not of the row */
+  ir_fold fold; /* the value has the accumulator's dtype, not rounded */
+  bool columns; /* it folds along the dimensions that do not belong to the row */
 } cg_node;
 
 typedef struct cg_output {
@@ -77,8 +78,8 @@ typedef struct cg_body {
   cg_output outputs[CG_MAX_OUTPUTS];
 } cg_body;
 
-/* Writes the body as one kernel (or two, where columns are folded). False: there is no form for it, and
- * nothing was written. */
+/* Writes the body as one kernel (or two, if columns are folded). False: there is no form for it, and nothing
+ * was written. */
 bool cg_write_body(cg_kernel *k, const cg_body *b);
 
 #endif

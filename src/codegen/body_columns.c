@@ -1,6 +1,6 @@
-/* Columns of bodies. In the first launch each block folds those of its rows into a part. The second one adds
- * up the parts, and computes what needs them: a block has 32 columns; its warps share the parts of each, and
- * the first warp folds what they found. */
+/* Columns of bodies. In the first launch each block folds the columns of its rows into a part. The second
+ * launch adds up the parts, and computes the results that need the sums: a block has 32 columns; its warps
+ * share the parts of each column, and the first warp folds the results of the warps. */
 #include "codegen/body_rows.h"
 
 enum { WARPS = 32, BLOCK = 32 * WARPS };
@@ -18,7 +18,7 @@ void cg_rows_put_accumulators(const rows_writer *x) {
   }
 }
 
-/* The rows that a block has at once are folded in halves, by way of shared memory. */
+/* Folds the rows that a block has at once: by halves, through shared memory. */
 static void put_halves(const rows_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_node *n = rows_node(x, i);
@@ -43,7 +43,7 @@ static void put_halves(const rows_writer *x, uint32_t i) {
             "  }\n");
 }
 
-/* Parts are [part][element of the row], a plane per fold. */
+/* Writes the block's parts: [part][element of the row], a plane per fold. */
 void cg_rows_put_parts(rows_writer *x) {
   cg_writer *w = x->w;
   const char *n_text = cg_number_text(w, x->n);

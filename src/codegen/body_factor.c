@@ -1,19 +1,19 @@
 /* Sums of rows without the factors that a row has in common (body_rows.c).
  *
- *   sum(p * (d * s)) = s * sum(p * d)      s: one number for the whole row
+ *   sum(p * (d * s)) => s * sum(p * d)      s: one number for the whole row
  *
- * Where s is known from a fold itself, as the scale of a norm is in its backward form, the sum need
- * not wait for it: it is found a pass earlier, and a pass over the row costs a barrier. There, sums
- * of f32 are kept in f32 from end to end: each is of as many numbers as a thread has, then of
- * pairs, and the threads that need it wait for less time. */
+ * If s itself comes from a fold, as the scale of a norm does in its backward form, the sum need not
+ * wait for it: it is found a pass earlier, and each pass over the row costs a barrier. In such bodies,
+ * sums of f32 stay in f32 from end to end, so that threads wait less for them: a thread adds up its
+ * own numbers, and then pairs of sums are added. */
 #include "codegen/body_rows.h"
 
 typedef struct factoring {
   const rows_writer *x;
   cg_body *to;
   arena *memory;
-  uint32_t *places; /* by node of the old body; CG_NO_NODE: only its value in f32 is there, */
-  uint32_t *narrow; /* here; CG_NO_NODE: it is not */
+  uint32_t *places; /* by node of the old body: the new node; CG_NO_NODE: there is only `narrow` */
+  uint32_t *narrow; /* likewise: the new node with its value in f32; CG_NO_NODE: there is none */
 } factoring;
 
 /* sum(p * (d * s)), as nodes of the old body. */
@@ -27,7 +27,8 @@ static bool is_product(const rows_writer *x, uint32_t i) {
          n->dtype == IR_F32;
 }
 
-/* Of factor `inner` of the product: the part that a row has in common, if the rest is known earlier. */
+/* Splits factor `inner` of the product into s, which a row has in common, and d, if the sum is known earlier
+ * without s. */
 static bool find_scale(const rows_writer *x, uint32_t fold, uint32_t inner, scaled_sum *f) {
   const cg_node *n = rows_node(x, inner);
   if (!is_product(x, inner)) return false;
@@ -75,7 +76,7 @@ static uint32_t add_constant(factoring *f, const cg_node *n) {
   return add(f, &own);
 }
 
-/* The place of a node, of its own dtype. */
+/* The new node with the value of an old one, in the dtype of the old one. */
 static uint32_t place_of(factoring *f, uint32_t i) {
   if (f->places[i] == CG_NO_NODE) f->places[i] = cast(f, f->narrow[i], rows_node(f->x, i)->dtype);
   return f->places[i];
@@ -90,7 +91,7 @@ static void add_copy(factoring *f, uint32_t i) {
   f->places[i] = add(f, &n);
 }
 
-/* A sum of rows in f32, without a factor that the row has in common. */
+/* Adds a sum of rows in f32, without a factor that the row has in common. */
 static bool add_sum(factoring *f, uint32_t i) {
   cg_node fold = *rows_node(f->x, i);
   scaled_sum s = {.product = cg_rows_narrow(f->x, i)};
@@ -103,7 +104,7 @@ static bool add_sum(factoring *f, uint32_t i) {
   return true;
 }
 
-/* What is made of such a sum and a constant, as the mean is; and its value in f32. */
+/* Adds what is computed from such a sum and a constant, as the mean is, in f32 too. */
 static bool add_narrow(factoring *f, uint32_t i) {
   const cg_node *n = rows_node(f->x, i);
   uint32_t first = n->n_operands > 0 ? n->operands[0] : i;

@@ -1,13 +1,13 @@
-/* Bodies without folds: every position for itself.
+/* Bodies without folds: every position is computed independently.
  *
- * As map.c has it for single operations, a thread computes some items, each of V neighbouring elements of
- * the last dimension:
+ * As in map.c for single operations, a thread computes some items, each of V neighbouring elements of the
+ * last dimension:
  *
  *   for each of U items:  offsets of all walks, vector loads, values that are the same for the item
  *   for each of U items:  V times all other nodes, then the stores
  *
  * Loads that are dense along the last dimension and aligned there are vectors; others are done element by
- * element. A truth that does not change within an item (the border of a cat, where it is aligned) guards a
+ * element. A condition that does not change within an item (the border of a cat, if it is aligned) guards a
  * whole vector. */
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ enum {
   BLOCK = 256,
   MANY_ITEMS = 4 << 20,
   MOST_VECTORS = 4,
-  KEY_BLOCK = 128, /* of maps that draw random numbers, */
-  KEY_BLOCKS = 8,  /* that share a multiprocessor */
+  KEY_BLOCK = 128, /* threads of a block, for maps that draw random numbers */
+  KEY_BLOCKS = 8,  /* of these blocks share a multiprocessor */
   KEY_TURNS = 4,
   FAR_STEP = 16
 };
@@ -31,7 +31,7 @@ static int64_t step_of(const map_writer *x, uint32_t walk) {
   return cg_space_run(&x->space) > 1 ? cg_space_step(&x->space, walk) : 0;
 }
 
-/* The border of a part, at multiples of V: the same for all elements of an item. */
+/* Is it the border of a part, at a multiple of V? Then it is the same for all elements of an item. */
 static bool is_border(const map_writer *x, const cg_node *n) {
   const cg_node *at = node_at(x, n->operands[0]);
   uint32_t walk = x->walks.of_node[n->operands[0]];
@@ -91,8 +91,8 @@ static uint32_t widest(const map_writer *x) {
   return cg_widest(smallest, largest);
 }
 
-/* Every output must be stored in whole vectors. Loads may be done one by one, if few can not be vectors of
- * at least 8 bytes otherwise. */
+/* The widest vectors in which every output can be stored. Loads that do not allow half of that are done element by
+ * element; otherwise all loads decide, too. */
 static uint32_t find_width(const map_writer *x) {
   uint32_t most = widest(x), all;
   for (uint32_t r = 0; r < x->b->n_outputs; r++)
@@ -101,7 +101,7 @@ static uint32_t find_width(const map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     const cg_node *n = node_at(x, i);
     int64_t step = n->kind == CG_NODE_LOAD ? step_of(x, x->walks.of_node[i]) : 0;
-    if (step != 0 && step != 1) return 1; /* lanes side by side read far apart as it is */
+    if (step != 0 && step != 1) return 1; /* neighbouring lanes read far apart already */
     if (step != 1 || n->n_terms > 0) continue;
     uint32_t fits = cg_vector_width(&n->view, &x->space, x->walks.of_node[i], all);
     if (fits < all) all = fits;
@@ -115,8 +115,8 @@ static int64_t count_items(const map_writer *x) {
   return cg_space_count(&x->space) / run * cg_ceildiv(run, x->width);
 }
 
-/* Several items per thread while many waves of blocks remain, and registers. More of them, and several turns,
- * share the work on a key, which is read from memory and mixed before anything is drawn. */
+/* A thread has several items, if many waves of blocks and enough registers remain. If random numbers are drawn, it
+ * has more, and takes several turns: they share the work on a key, which is read from memory and mixed first. */
 static void find_items(map_writer *x) {
   uint32_t vectors = 0, keys = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
@@ -237,7 +237,7 @@ static void put_vector(map_writer *x, uint32_t i) {
             "    }\n");
 }
 
-/* A border is asked at the item's first element. */
+/* The condition of a border is computed at the item's first element. */
 static void put_early(map_writer *x, uint32_t i) {
   const cg_node *n = node_at(x, i);
   cg_writer *w = x->w;
@@ -361,7 +361,7 @@ static void put_kernel(map_writer *x) {
   cg_line(w, "  }\n%s", x->turns > 1 ? "  }\n" : "");
 }
 
-/* How many elements a load has one after the other, in whatever order the space goes over them. */
+/* How many consecutive elements of memory a load reads, in whatever order the space visits them. */
 static int64_t dense_run(const map_writer *x, uint32_t walk) {
   int64_t run = 1, before = 0;
   while (run != before) {
@@ -372,9 +372,9 @@ static int64_t dense_run(const map_writer *x, uint32_t walk) {
   return run;
 }
 
-/* A transpose through tiles needs one dimension along which the load is dense. Where another
- * operand splits that into several short ones, there are no tiles, and the steps of the body by
- * themselves are quicker. */
+/* A transpose through tiles needs one dimension along which the load is dense. If another operand
+ * splits that dimension into several short ones, there are no tiles, and one kernel per step of the
+ * body is faster. */
 static bool is_torn(const map_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len && !x->tiled; i++) {
     const cg_node *n = node_at(x, i);

@@ -12,24 +12,24 @@ typedef struct map_writer {
   cg_values values;
   uint32_t width, items;
   uint32_t block; /* threads */
-  uint32_t turns; /* of that many items, that a thread takes */
+  uint32_t turns; /* how often a thread takes `items` items */
   bool tail;
   bool *varies; /* by node: along the last dimension */
   bool *vector; /* by node: a load of whole vectors */
   bool stores[CG_MAX_OUTPUTS];
   bool tiled; /* loads that are dense along dimension `turned` go through shared memory */
   uint32_t turned;
-  cg_space tiles; /* of walks, then of the row and the column that a tile begins with */
-  bool *crossed;  /* by node: such a load */
-  uint32_t lanes; /* threads side by side along a tile; the others are above one another */
+  cg_space tiles; /* views: the walks, then the row and the column at which a tile begins */
+  bool *crossed;  /* by node: it is such a load */
+  uint32_t lanes; /* threads side by side along a tile; the block has several such lines */
 } map_writer;
 
 enum { CG_TILE_BLOCK = 256 };
 
-/* Whether tiles are wanted; then sets width and items too. */
+/* True: tiles are used; width and items are then set, too. */
 bool cg_map_find_tiles(map_writer *x, arena *memory);
-/* Where the block's tile is, and its loads; then, when all other loads are under way too, what was
- * loaded goes into shared memory. */
+/* Writes where the block's tile is, and its loads; then, when all other loads are under way too, the stores of
+ * what was loaded to shared memory. */
 void cg_map_put_tiles(map_writer *x);
 void cg_map_put_turns(map_writer *x);
 /* The offsets of item u of a thread, if there is one. */

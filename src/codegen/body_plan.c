@@ -1,4 +1,4 @@
-/* How bodies with folds are computed: which threads have a row, what stays in registers. */
+/* Plans bodies with folds: which threads have a row, and what stays in registers. */
 #include <string.h>
 
 #include "codegen/body_rows.h"
@@ -6,19 +6,21 @@
 enum {
   SMALL_BLOCK = 128,
   MAX_BLOCK = 1024,
-  LOOPED_BLOCK = 512, /* half of it where there are rows enough: then other rows are on their way */
+  LOOPED_BLOCK = 512, /* half of it if there are many rows: other blocks then load theirs */
   COLUMN_THREADS = 256,
   COLUMN_BLOCK = 512,
-  COLUMN_ROWS = 4, /* that a thread has, at least */
-  FEW_ROWS = 128,  /* long rows that are fewer would leave multiprocessors idle */
+  COLUMN_ROWS = 4, /* rows of a thread, at least */
+  FEW_ROWS = 128,  /* fewer long rows than this would leave multiprocessors idle */
   LONG_ROW = 8192,
-  SHORT_ROW = 32, /* beside columns threads share a row, most of which are idle if it is short, */
-  MANY_ROWS = 1 << 16,   /* which matters */
+  /* Beside columns, threads share a row. If rows are short most of these threads are idle, which
+   * matters if there are many rows. */
+  SHORT_ROW = 32,
+  MANY_ROWS = 1 << 16,
   REGISTERS = 65536,     /* of a multiprocessor */
-  COMPUTING_WORDS = 18,  /* that a thread has beside rows and sums */
-  STAGED_WORDS = 48,     /* the same, of rows in shared memory */
-  MOST_WORDS = 128,      /* of a thread there */
-  STAGED_THREADS = 1024, /* that share a multiprocessor */
+  COMPUTING_WORDS = 18,  /* registers of a thread beside those for rows and sums */
+  STAGED_WORDS = 48,     /* the same with rows in shared memory */
+  MOST_WORDS = 128,      /* registers of a thread, with rows in shared memory */
+  STAGED_THREADS = 1024, /* threads that share a multiprocessor, with rows in shared memory */
   HELD_THREADS = 512,    /* the same, if registers hold rows beside sums of columns */
   STAGE_BYTES = 113 << 10,
   STATIC_BYTES = 3 << 9,
@@ -91,7 +93,7 @@ static bool is_step(const rows_writer *x, uint32_t i, ir_opcode code) {
   return rows_node(x, i)->kind == CG_NODE_STEP && rows_node(x, i)->step.code == code;
 }
 
-/* Of a sum of exp(g - m) with m the maximum of g: that fold. */
+/* For a sum of exp(g - m) where m is the maximum of g: the fold m. CG_NO_NODE: it is no such sum. */
 static uint32_t find_top(const rows_writer *x, uint32_t i) {
   const cg_node *sum = rows_node(x, i);
   if (!x->online || sum->fold != IR_FOLD_SUM || !ir_dtype_is_float(sum->dtype)) return CG_NO_NODE;
@@ -116,7 +118,7 @@ static bool classify(rows_writer *x, uint32_t i) {
   bool guarded = n->kind == CG_NODE_LOAD || n->kind == CG_NODE_INSIDE;
   if (guarded && n->guard != CG_NO_NODE) join(x, i, n->guard);
   if (n->kind != CG_NODE_FOLD) return true;
-  if (x->late[i]) return false; /* a fold of what needs columns */
+  if (x->late[i]) return false; /* its operand needs folds of columns */
   if (n->columns) {
     x->along[i] = true;
     x->across[i] = false;
@@ -131,8 +133,8 @@ static bool classify(rows_writer *x, uint32_t i) {
   return true;
 }
 
-/* What needs columns is known after all rows: it cannot differ between them. Results that do not need
- * them must be of rows. */
+/* A result that needs folds of columns is known after all rows: it cannot differ between rows. Other results must
+ * differ between rows. */
 static bool fits_outputs(const rows_writer *x) {
   for (uint32_t r = 0; r < x->b->n_outputs; r++) {
     uint32_t node = x->b->outputs[r].node, walk = x->walks.of_output[r];
@@ -185,7 +187,7 @@ static bool find_width(rows_writer *x) {
     if (n->kind != CG_NODE_LOAD || !x->along[i] || n->n_terms > 0) continue;
     size_t size = ir_dtype_size_bytes(n->dtype);
     int64_t step = rows_step(x, x->walks.of_node[i]);
-    if (step != 0 && step != 1 && x->across[i]) return false; /* rows lie side by side */
+    if (step != 0 && step != 1 && x->across[i]) return false; /* rows are interleaved */
     if (size < smallest) smallest = size;
     if (size > largest) largest = size;
   }
@@ -199,7 +201,8 @@ static bool find_width(rows_writer *x) {
   return true;
 }
 
-/* Whether a node is needed by a fold, of the rows or of columns; otherwise only by results. */
+/* Finds vectors that are the same for all rows, and that only results need; beside columns, folds may need them
+ * too. */
 static void find_spare(rows_writer *x, arena *memory) {
   bool *needed = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
   cg_values none = {.b = x->b,
@@ -235,8 +238,8 @@ static uint32_t narrowest(const rows_writer *x, uint32_t i) {
   return i;
 }
 
-/* What the first pass computes and later ones read again takes the place of what it is computed from,
- * where it is no larger. */
+/* Saves what the first pass computes and later passes read again, instead of what it is computed from, if
+ * that is no larger. */
 static void find_saved(rows_writer *x) {
   size_t saved = 0, loaded = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
@@ -254,7 +257,7 @@ static void find_saved(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) x->saved[i] = x->saved[i] && fits_in;
 }
 
-/* Of the rows, what folds after the first pass need is saved as they need it. */
+/* Saves loaded vectors that folds after the first pass need too, in the dtype in which they need them. */
 static void save_rows(rows_writer *x, arena *memory) {
   bool *needed = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
   cg_values values = {.b = x->b,
@@ -286,7 +289,7 @@ static uint32_t words_of(const rows_writer *x) {
   return bytes < 4 ? 1 : (uint32_t)(bytes / 4);
 }
 
-/* Accumulators of columns are registers too. */
+/* Registers for the accumulators of columns. */
 static uint32_t column_words(const rows_writer *x) {
   uint32_t words = 0;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
@@ -307,8 +310,8 @@ static uint32_t most_words(uint32_t threads) {
   return threads >= MAX_BLOCK ? 32 : threads >= 512 ? 64 : 96;
 }
 
-/* With accumulators, threads that have as much as their registers hold; but as many as there can be up to
- * 512, two vectors each. */
+/* With accumulators: the fewest threads whose registers hold the row, but not fewer than 512 if each of these
+ * still has two vectors. */
 static int64_t columns_wanted(int64_t items, uint32_t words) {
   int64_t least = cg_ceildiv(items * words, most_words(512)), half = cg_ceildiv(items, 2);
   int64_t many = half < 512 ? half : 512;
@@ -333,14 +336,14 @@ static void plan_kept(rows_writer *x) {
   x->block = x->threads < SMALL_BLOCK ? SMALL_BLOCK : x->threads;
 }
 
-/* Rows on their way, and rows that are computed: at least three blocks, or 24 warps. */
+/* At least three blocks, or 24 warps, share a multiprocessor: while some load rows, others compute. */
 static void plan_resident(rows_writer *x) {
   uint32_t words = x->vectors * words_of(x);
   if (x->has_columns || x->block > 512 || (x->block == 512 && words > 24)) return;
   x->resident = x->block == 512 ? 2 : 768 / x->block;
 }
 
-/* Rows in shared memory. Blocks of so many threads that have room at once; 0: there is none. */
+/* For rows in shared memory: how many blocks of so many threads have room on a multiprocessor; 0: none has. */
 static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   x->threads = x->block = threads;
   x->vectors = (uint32_t)cg_ceildiv(cg_ceildiv(x->n, x->width), threads);
@@ -354,8 +357,8 @@ static uint32_t staged_blocks(rows_writer *x, uint32_t threads) {
   return blocks * threads > STAGED_THREADS ? STAGED_THREADS / threads : blocks;
 }
 
-/* The fewest threads per row, so that little is added up across them, of which most have room at
- * once: so many, or 0. */
+/* Finds the number of threads per row with which most threads have room on a multiprocessor; the smallest
+ * such number, so that little is added up across threads. Returns how many have room; 0: none. */
 static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   uint32_t best = 0;
   if (!cg_stage_fits(x)) return 0;
@@ -367,8 +370,8 @@ static uint32_t staged_threads(rows_writer *x, uint32_t *threads) {
   return best;
 }
 
-/* Two vectors per thread, which registers hold from pass to pass, and two rows on their way: with
- * so few threads as sums of columns leave room for, this is quicker than reading the row again. */
+/* Two vectors per thread, which registers hold from pass to pass, while the next two rows are loaded:
+ * if sums of columns leave room for few threads only, this is faster than reading the row again. */
 static void plan_held(rows_writer *x, arena *memory) {
   rows_writer y = *x;
   y.saved = ARENA_ARRAY(memory, x->b->nodes.len + (size_t)1, bool);
@@ -382,7 +385,7 @@ static void plan_held(rows_writer *x, arena *memory) {
   if (y.resident * threads >= HELD_THREADS) *x = y;
 }
 
-/* What the first pass computes is kept if there is room for it without fewer threads. */
+/* Keeps what the first pass computes if that leaves room for as many threads. */
 static bool plan_staged(rows_writer *x, arena *memory) {
   uint32_t threads = 0, with = 0, n = x->b->nodes.len;
   x->kept = true;
@@ -403,7 +406,7 @@ static void plan_looped(rows_writer *x) {
   x->threads = x->block = x->rows >= 8 * PROCESSORS ? LOOPED_BLOCK / 2 : LOOPED_BLOCK;
 }
 
-/* Nothing but columns: a block has a part of them, and goes down over rows. */
+/* Folds of columns only: a block has some of the columns, and goes down the rows. */
 static void plan_columns(rows_writer *x) {
   int64_t items = cg_ceildiv(x->n, x->width);
   x->kept = true;
@@ -423,7 +426,7 @@ static void plan_grid(rows_writer *x) {
   int64_t blocks =
       cg_ceildiv(x->rows, x->block / x->threads * (x->passes > 0 ? 2 * COLUMN_ROWS : COLUMN_ROWS));
   if (x->passes > 0 && !x->staged)
-    resident = x->block >= 512 ? 1 : 768 / x->block; /* for their registers */
+    resident = x->block >= 512 ? 1 : 768 / x->block; /* registers allow no more */
   int64_t most = cg_ceildiv(PROCESSORS * resident, tiles);
   x->grid = blocks < most ? blocks : most;
   int64_t least = x->passes > 0 ? cg_ceildiv(x->rows, CG_PART_ROWS) : 1;

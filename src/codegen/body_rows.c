@@ -1,14 +1,15 @@
 /* Bodies with folds along rows, and along columns beside them.
  *
- * T threads share a row: a warp or a block. Passes over the row's elements, each of which computes the
- * nodes that it needs from what was loaded and from the folds of earlier passes; then a pass for the
- * results. Two forms:
+ * T threads share a row: a warp or a block. They make passes over the row's elements. Each pass computes
+ * the nodes that its folds need, from what was loaded and from the folds of earlier passes; the last pass
+ * computes the results. Two forms:
  *
  *   kept     the row is read once, V elements at a time, and stays in registers as it was in memory
  *   looped   the row is read again in every pass
  *
- * Where columns are folded, blocks go over the rows; each thread has the same elements of every row and
- * folds them as it goes. In the end these parts go to scratch memory, and body_columns.c adds them up. */
+ * If columns are folded, a block goes over several rows; each thread has the same elements of every row
+ * and folds them on the way. At the end the block's part goes to scratch memory, and body_columns.c adds
+ * up the parts. */
 #include <stdlib.h>
 
 #include "codegen/body_rows.h"
@@ -44,8 +45,8 @@ static void put_vector(const rows_writer *x, uint32_t i, const char *to, char of
             "    }\n");
 }
 
-/* Where blocks go over rows, the next row is on its way while this one is computed; if registers do not
- * hold both, it is read as soon as the last pass has done with this one. */
+/* A block that goes over rows loads the next row while it computes this one; if registers do not hold both, as
+ * soon as the last pass has finished with this one. */
 static bool goes_ahead(const rows_writer *x) { return x->has_columns && x->kept; }
 
 static const char *loaded_to(const rows_writer *x, uint32_t i) {
@@ -72,7 +73,7 @@ static void put_types(const rows_writer *x) {
     if (x->stores[r]) cg_put_vector(w, cg_text(w, "w%u", r), x->b->outputs[r].view.dtype, x->width);
 }
 
-/* The vectors that `marks` asks for. */
+/* Loads the vectors in `marks`; NULL: all. */
 static void put_loads(rows_writer *x, const bool *marks) {
   cg_writer *w = x->w;
   uint32_t found = 0;
@@ -89,7 +90,7 @@ static void put_loads(rows_writer *x, const bool *marks) {
   cg_line(w, "  }\n");
 }
 
-/* The row that was on its way; the next one follows. */
+/* Takes the row that was loaded ahead, and begins to load the next one. */
 static void put_ahead(rows_writer *x) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++)
@@ -103,7 +104,7 @@ static void put_ahead(rows_writer *x) {
   cg_line(w, "  }\n");
 }
 
-/* Vectors that are the same for all rows are loaded where they are needed. */
+/* Loads vectors that are the same for all rows, where they are needed. */
 static void put_spare(const rows_writer *x, const bool *marks) {
   cg_writer *w = x->w;
   if (x->staged) {
@@ -137,13 +138,13 @@ static const char *factor_text(const rows_writer *x, uint32_t i, uint32_t k) {
   return cg_convert(x->w, IR_F32, rows_node(x, factor)->dtype, x->values.texts[factor]);
 }
 
-/* A sum in f32 that goes on by node i: a product of f32 is added without being rounded. */
+/* A sum in f32 plus node i. If that is a product of f32, it is added without being rounded. */
 static const char *added_text(const rows_writer *x, const char *sum, uint32_t i) {
   if (!is_product(rows_node(x, i))) return cg_text(x->w, "%s + %s", sum, x->values.texts[i]);
   return cg_text(x->w, "fma(%s, %s, %s)", factor_text(x, i, 0), factor_text(x, i, 1), sum);
 }
 
-/* Nodes in `marks` that differ within the row, or not. */
+/* Writes the nodes in `marks` that differ within the row, or those that do not. */
 static void put_nodes(rows_writer *x, const bool *marks, bool along) {
   cg_writer *w = x->w;
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
@@ -185,7 +186,7 @@ static bool *marks_of(const rows_writer *x, uint32_t pass) {
   return marks;
 }
 
-/* What the first pass has saved. */
+/* Gives the values that the first pass saved their texts. */
 static void name_saved(rows_writer *x) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!x->saved[i]) continue;
@@ -210,7 +211,7 @@ void cg_rows_put_element_loop(const rows_writer *x) {
   cg_line(w, "      if (%s >= length) continue;\n", has_tail(x) || x->width == 1 ? "j + e" : "j");
 }
 
-/* Looped: the vectors of a few turns are read at once. */
+/* If the row is read in each pass: begins the loop over it, and loads the vectors of a few turns at once. */
 static void put_turn(rows_writer *x, const bool *marks) {
   cg_writer *w = x->w;
   if (x->kept) return;
@@ -220,7 +221,7 @@ static void put_turn(rows_writer *x, const bool *marks) {
 }
 
 /* ---- a pass of folds ---- */
-/* Are sums of f32 added up in f32 within a vector; and beside columns, within a warp? */
+/* Is it a sum of f32 that is added up in f32 within a vector (and beside columns, within a warp)? */
 static bool adds_narrow(const rows_writer *x, uint32_t i, uint32_t pass) {
   return x->width > 1 && rows_folds_in(x, i, pass) && !cg_rows_has_top(x, i) &&
          cg_rows_narrow(x, i) != CG_NO_NODE;
@@ -238,7 +239,7 @@ static void put_fold_warp(const rows_writer *x, uint32_t i, bool narrow) {
     cg_line(w, "  if (threadIdx.x %% 32 == 0) part%u[threadIdx.x / 32] = %s;\n", i, name);
 }
 
-/* Eight parts are read by all threads, which is sooner done than exchanging them. */
+/* All threads read up to eight parts, which is faster than exchanging them by shuffles. */
 static const char *joined_text(const rows_writer *x, uint32_t i, uint32_t first, uint32_t count) {
   if (count == 1) return cg_text(x->w, "part%u[%u]", i, first);
   const char *low = joined_text(x, i, first, count / 2);
@@ -281,7 +282,7 @@ static void put_narrow_begin(const rows_writer *x, uint32_t pass) {
     if (adds_narrow(x, i, pass)) cg_line(x->w, "    float h%u = 0;\n", i);
 }
 
-/* Beside columns, what is saved is in shared memory. */
+/* Writes what the first pass saves, to shared memory if rows are there. */
 static void put_saved(const rows_writer *x, uint32_t pass) {
   if (!rows_saves_in_stage(x)) return;
   if (pass > 0) cg_put_stage_saved(x, false);
@@ -470,7 +471,7 @@ static void put_row(rows_writer *x) {
   put_results(x);
 }
 
-/* What all rows share, and the first rows of the block. */
+/* Begins to copy what all rows share, and the first rows of the block. */
 static void put_stage_begin(rows_writer *x, const char *stride) {
   cg_put_stage_shared(x);
   cg_put_stage_copies(x, "0", "true");
@@ -481,7 +482,7 @@ static void put_stage_begin(rows_writer *x, const char *stride) {
   }
 }
 
-/* All rows that the block has, one after the other; the columns are folded meanwhile. */
+/* Goes over the rows of the block, one after the other, and folds the columns. */
 static void put_all_rows(rows_writer *x) {
   cg_writer *w = x->w;
   uint32_t at_once = x->block / x->threads;
@@ -500,7 +501,7 @@ static void put_all_rows(rows_writer *x) {
     const char *ahead = cg_text(w, "row + %u * %s", x->staged ? x->slots - 1 : 1, stride);
     cg_line(w, "  const ix next = %s < rows ? %s : row;\n", ahead, ahead);
   }
-  /* with two passes, the barriers of the other one lie between reading a part and writing it again */
+  /* with two passes, the barriers of the other pass are between reading a part and writing it again */
   if (x->passes == 1 && x->threads > 32) cg_line(w, "  __syncthreads();\n");
   put_row(x);
   if (x->staged) cg_line(w, "  slot = slot == %u ? 0 : slot + 1;\n", x->slots - 1);
@@ -528,7 +529,7 @@ static void put_kernel(rows_writer *x) {
   put_types(x);
   put_constants(x);
   if (!x->has_columns) {
-    /* the threads of a warp stay together: those without a row of their own compute the last one */
+    /* the threads of a warp stay together: those without a row compute the last one again */
     bool stays = x->threads > 1 && x->threads < 32;
     cg_line(w, "  const ix row = %s;\n", stays ? "group < rows ? group : rows - 1" : "group");
     if (at_once > 1 && !stays) cg_line(w, "  if (row >= rows) return;\n");
@@ -548,7 +549,7 @@ static bool is_wide(const rows_writer *x) {
   return cg_space_reach(&x->outer) + row + cg_body_reach(x->b) + parts > CG_NARROW_REACH;
 }
 
-/* Beside columns a third pass over a row costs more than what it saves; a second one does not. */
+/* Beside columns a third pass over a row costs so much that the body is factored; a second one does not. */
 static void take_factored(rows_writer *x, arena *memory) {
   rows_writer y = {.w = x->w, .most_staged = x->most_staged};
   if (!x->has_columns || x->passes <= 2) return;

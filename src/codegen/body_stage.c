@@ -1,20 +1,20 @@
 /* Rows that wait in shared memory while columns are folded (body_rows.c).
  *
- * A block goes over rows and has sums of columns in registers, so there is little room for the row itself. It
- * lies in shared memory, and the next one is on its way there while this one is computed. A thread copies
- * what it reads itself: there are no barriers for it. In each pass it reads its vectors again. Vectors that
- * are the same for all rows are there too, from the beginning. */
+ * A block goes over rows and has sums of columns in registers, so there is little room for the row itself. The
+ * row is in shared memory, and the next one is copied there while this one is computed. Each thread copies
+ * what it will read itself, so this needs no barriers. In each pass it reads its vectors again. Vectors that
+ * are the same for all rows are copied there once, at the beginning. */
 #include "codegen/body_rows.h"
 
-/* Pieces of 16 bytes that a vector of load i has. */
+/* How many pieces of 16 bytes a vector of node i has. */
 static uint32_t pieces_of(const rows_writer *x, uint32_t i) {
   return (uint32_t)ir_dtype_size_bytes(rows_node(x, i)->dtype) * x->width / CG_ALIGN;
 }
 
 static bool is_saved(const rows_writer *x, uint32_t i) { return x->saved[i] && !x->held; }
 
-/* Rows come in slots; vectors that are the same for all rows, and what the first pass saves, are
- * there once. */
+/* Rows have several slots; vectors that are the same for all rows, and what the first pass saves, have
+ * one. */
 static bool is_once(const rows_writer *x, uint32_t i) { return x->spare[i] || is_saved(x, i); }
 
 static uint32_t pieces_before(const rows_writer *x, uint32_t end, bool once) {
@@ -24,7 +24,7 @@ static uint32_t pieces_before(const rows_writer *x, uint32_t end, bool once) {
   return n;
 }
 
-/* Pieces of one row. */
+/* How many pieces all vectors of a slot have. */
 static uint32_t stage_pieces(const rows_writer *x, bool once) {
   return pieces_before(x, x->b->nodes.len, once) * x->vectors * x->threads;
 }
@@ -43,7 +43,7 @@ bool cg_stage_fits(const rows_writer *x) {
   return pieces_before(x, x->b->nodes.len, false) > 0;
 }
 
-/* Piece q of node i, of the vector of this turn of the loop. */
+/* Piece q of node i, in this iteration of the loop over vectors. */
 static const char *piece_text(const rows_writer *x, uint32_t i, uint32_t q, const char *slot) {
   bool once = is_once(x, i);
   uint32_t row = stage_pieces(x, false);

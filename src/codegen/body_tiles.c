@@ -2,12 +2,12 @@
  *
  * The results are dense along r, the last dimension; some loads along another, c. A block has a
  * tile of 32 words in both directions. It reads those loads along c, V elements per thread, and
- * leaves them in shared memory, turned; then it computes along r as other maps do. Lines in shared
- * memory are one word longer, so that threads below one another meet different banks.
+ * stores them transposed in shared memory; then it computes along r as other maps do. Lines in shared
+ * memory are one word longer, so that threads in a column access different banks.
  *
- * Where elements of 16 bits or less are aligned to four (V = 4), a thread turns 4 x 4 of them in
+ * If elements of 16 bits or less are aligned to four (V = 4), a thread transposes 4 x 4 of them in
  * its registers, so that shared memory is written and read by vectors. The vectors of a line are
- * exchanged by the line's number, and threads side by side meet different banks both ways. */
+ * permuted by the line's number, so that neighbouring threads access different banks both ways. */
 #include "codegen/body_map.h"
 
 enum { LEAST = 16, MOST_TILES = 4 };
@@ -57,7 +57,7 @@ static bool allows_width(map_writer *x, uint32_t width) {
   return x->space.extents[last_dim(x)] % width == 0;
 }
 
-/* Elements of 16 bits: vectors of four, or two in a word, if all are aligned so. */
+/* For elements of 16 bits or less: vectors of four, or two in a word, if all loads and results are so aligned. */
 static void find_width(map_writer *x) {
   if (!allows_width(x, 4) && !allows_width(x, 2)) x->width = 1;
   x->lanes = x->width == 4 ? 16 : 32;

@@ -11,8 +11,8 @@ bool cg_rows_has_top(const rows_writer *x, uint32_t i) {
   return false;
 }
 
-/* In f32 the quick exponential is as good: where its argument is large, and its error too, the value is
- * small beside that of the maximum. */
+/* In f32 the fast exponential is good enough: where its argument and its error are large, the value is small
+ * compared to that of the maximum. */
 static const char *power_text(const rows_writer *x, uint32_t i) {
   return rows_node(x, x->top[i])->dtype == IR_F32 ? "weir_quick_exp" : "exp";
 }
@@ -45,7 +45,7 @@ void cg_put_tops_element(const rows_writer *x, uint32_t pass) {
       cg_line(x->w, "      g%u[e] = %s;\n", i, x->values.texts[rows_operand(x, i)]);
 }
 
-/* A thread that has seen nothing but -inf weighs nothing. */
+/* A thread that has seen nothing but -inf has the sum 0. */
 void cg_put_tops_end(const rows_writer *x, uint32_t pass) {
   for (uint32_t i = 0; i < x->b->nodes.len; i++) {
     if (!rows_folds_in(x, i, pass) || x->top[i] == CG_NO_NODE) continue;
@@ -65,7 +65,7 @@ void cg_put_tops_end(const rows_writer *x, uint32_t pass) {
   }
 }
 
-/* Brings a pair of maximum and sum, m2 and s2, into that of the thread. */
+/* Joins a pair of maximum and sum, m2 and s2, with that of the thread. */
 static const char pair[] = "    const $R t = weir_amax_$l(a$m, m2);\n"
                            "    a$s = (a$m == -WEIR_INF ? 0 : a$s * ($T)$exp(a$m - t)) +\n"
                            "          (m2 == -WEIR_INF ? 0 : s2 * ($T)$exp(m2 - t));\n"

@@ -118,7 +118,8 @@ static bool is_rounded(ir_dtype to, ir_dtype from) {
   return (to == IR_F16 || to == IR_BF16) && is_float;
 }
 
-/* What one of two numbers is rounded to is one of what they are rounded to. */
+/* A choice between two numbers is rounded to the choice between the rounded numbers: so their unrounded values can be
+ * used. */
 static const char *raw_text(const cg_values *x, const cg_node *n, const char *value) {
   if (n->step.code != IR_OP_WHERE) return value;
   const char *from[2];
@@ -130,8 +131,8 @@ static const char *raw_text(const cg_values *x, const cg_node *n, const char *va
   return cg_text(x->w, "(%s ? %s : %s)", operand(x, n, 0), from[0], from[1]);
 }
 
-/* A uniform beside a constant is compared by its bits, which grow as it does: how many of them are
- * on the lower side. 0: it is no such comparison, or no matter of bits. */
+/* A uniform can be compared with a constant by its random bits, which grow with it: how many of their
+ * values are below the limit. 0: it is no such comparison, or all or none are. */
 static uint32_t units_below(const cg_values *x, const cg_node *n, uint32_t side) {
   const cg_node *drawn = &x->b->nodes.data[n->operands[side]];
   const cg_node *limit = &x->b->nodes.data[n->operands[1 - side]];
@@ -158,13 +159,13 @@ static bool put_drawn(cg_values *x, const cg_node *n, const char *name) {
   return false;
 }
 
-/* The value as an expression; of a step, after the lines that compute it. */
+/* The value as an expression. For a step, writes the lines that compute it first. */
 static const char *value_text(cg_values *x, uint32_t node, const char *name, const char *at) {
   const cg_node *n = &x->b->nodes.data[node];
   cg_writer *w = x->w;
   switch (n->kind) {
   case CG_NODE_LOAD: return load_text(x, node, at);
-  case CG_NODE_AT: /* wide first, so that what differs between elements is a constant */
+  case CG_NODE_AT: /* widened first, so that elements differ by a constant */
     return cg_text(w, "((long long)%s)", cg_place_text(x, node, at));
   case CG_NODE_DIV:
   case CG_NODE_MOD: return divided_text(x, n);
@@ -183,7 +184,7 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   }
   const char *operands[CG_MAX_OPERANDS] = {NULL}, *value = cg_text(w, "s%s", name);
   for (uint32_t k = 0; k < n->n_operands; k++) {
-    bool converts = n->step.code != IR_OP_UNIFORM; /* which takes what it is given */
+    bool converts = n->step.code != IR_OP_UNIFORM; /* uniform takes its operands as they are */
     operands[k] =
         converts ? cg_convert(w, n->step.compute, dtype_of(x, n->operands[k]), operand(x, n, k))
                  : operand(x, n, k);
@@ -199,7 +200,7 @@ static const char *value_text(cg_values *x, uint32_t node, const char *name, con
   return cg_text(w, "%s(%s)", cg_get(w, n->dtype), bits);
 }
 
-/* As bits where it is a float, which then needs no conversion in a loop. */
+/* A float is passed as its bits, so that a loop need not convert it. */
 static const char *constant_text(cg_writer *w, const cg_node *n) {
   const char *type = cg_native(n->dtype);
   if (!n->number.is_float) return cg_text(w, "((%s)n.at[%u])", type, cg_number(w, n->number.i));

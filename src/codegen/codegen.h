@@ -26,9 +26,9 @@
 #include "ir/op.h"
 
 /* ---- results: launches ---- */
-/* A pointer of a launch: `offset_bytes` after the start of the task's result (0), of its operand k (k + 1), of its
- * further result k > 0 (the number of operands + k), of its scratch memory, its error record, or the seed of
- * the run (8 bytes). */
+/* A pointer of a launch: `offset_bytes` after the start of the task's result (0), its operand k (k + 1), its further
+ * result k > 0 (the number of operands + k), its scratch memory, its error record, or the seed of the run
+ * (8 bytes). */
 enum {
   CG_START_SEED = UINT32_MAX - 2,
   CG_START_SCRATCH = UINT32_MAX - 1,
@@ -44,17 +44,17 @@ typedef struct cg_launch {
   size_t source_bytes;
   const char *entry;
   bool moves;              /* it only copies: not needed if addresses 0 and 1 are equal */
-  bool joins;              /* the text may be in one program with others of which this is true */
+  bool joins;              /* the text may be compiled together with other texts that say so */
   uint32_t grid[3], block; /* block: threads, along x */
-  uint32_t shared_bytes;   /* that the launch asks for, beside what the text declares */
+  uint32_t shared_bytes;   /* dynamic shared memory, beside what the text declares */
   uint32_t n_pointers, n_numbers;
   const cg_pointer *pointers; /* argument 0: n_pointers addresses */
-  const int64_t *numbers;     /* argument 1, as it is; never empty */
+  const int64_t *numbers;     /* argument 1; never empty */
 } cg_launch;
 
 /* The properties of a GPU that decide how kernels are written. */
 typedef struct cg_gpu {
-  uint32_t shared_bytes; /* the most that a launch may ask for */
+  uint32_t shared_bytes; /* the most that a launch can have */
   uint32_t units;        /* its multiprocessors */
   bool is_90; /* of compute capability 9.0: products of four warps, and copies of tiles */
 } cg_gpu;
@@ -66,14 +66,14 @@ typedef struct cg_kernel {
   arena *memory;
   uint32_t n_launches, cap_launches;
   cg_launch *launches;
-  size_t scratch_bytes; /* device memory of its own that the launches need */
+  size_t scratch_bytes; /* device memory that the launches need for themselves */
   cg_gpu gpu;
 } cg_kernel;
 
 void cg_kernel_init(cg_kernel *k, arena *memory, const cg_gpu *gpu);
 void cg_kernel_add(cg_kernel *k, const cg_launch *launch);
 
-/* The record in which a kernel reports an index outside of its axis; zeroed before the run. */
+/* The record in which a kernel reports an index that is out of range; zeroed before the run. */
 typedef struct cg_error {
   int64_t index;
   uint32_t raised, pad;
@@ -96,10 +96,10 @@ typedef struct cg_view {
 typedef enum cg_source_kind {
   CG_VIEW,
   CG_CONSTANT, /* `number`, as an f64 or i64 */
-  CG_KEY, /* of stream `number` of random numbers, by the seed of the run; for IR_OP_UNIFORM alone */
+  CG_KEY, /* the key of random stream `number` for the seed of the run; only for IR_OP_UNIFORM */
   CG_POSITION, /* the view's offset at this position, in elements, + `first`: an i64, no memory */
-  CG_INDEXED, /* the view, `index` elements of `step` further: an index out of 0 … n - 1 is an error */
-  CG_RESHAPED, /* the element of row-major number `index` of a view with dimensions of its own */
+  CG_INDEXED, /* the view, `index` times `step` elements further; an index not in 0 … n - 1 is an error */
+  CG_RESHAPED, /* the element with row-major number `index` of a view with dimensions of its own */
 } cg_source_kind;
 
 typedef struct cg_source {
@@ -107,14 +107,14 @@ typedef struct cg_source {
   cg_view view;
   ir_number number;
   int64_t first;
-  uint32_t index; /* INDEXED, RESHAPED: the source, an earlier one, that has it */
+  uint32_t index; /* INDEXED, RESHAPED: the earlier source that has the index */
   int64_t step, n;
-  uint32_t rank; /* RESHAPED: `view.strides` and these are of the operand's own dimensions */
+  uint32_t rank; /* RESHAPED: of the operand, like the strides of its view */
   int64_t extents[IR_MAX_RANK];
 } cg_source;
 
-/* One scalar operation: a pointwise op, or IR_OP_UNIFORM of (position, key, lo, hi). Operands are the
- * numbers of sources, or n_sources + the number of an earlier step; they are converted to `compute`
+/* One scalar operation: a pointwise op, or IR_OP_UNIFORM of (position, key, lo, hi). An operand is the
+ * number of a source, or n_sources + the number of an earlier step; operands are converted to `compute`
  * first. The result is rounded to `result`. */
 enum { CG_MAX_OPERANDS = 4 };
 typedef struct cg_step {
@@ -122,11 +122,11 @@ typedef struct cg_step {
   ir_dtype compute, result;
   bool mode; /* the op's choice attribute */
   uint32_t n_operands, operands[CG_MAX_OPERANDS];
-  /* exp: an error below 2^-15 of the value will do. uniform: from 0 to 1, of a float up to f32. */
+  /* exp: an error below 2^-15 of the value is allowed. uniform: from 0 to 1, of a float up to f32. */
   bool quick;
 } cg_step;
 
-/* Element by element: result[i] = the last step's value at i, or the last source's without steps. */
+/* Element by element: result[i] = the value at i of the last step or, without steps, of the last source. */
 enum { CG_MAX_SOURCES = 8, CG_MAX_STEPS = 16 };
 typedef struct cg_map {
   const char *name; /* of the entry, for profilers */
@@ -166,10 +166,10 @@ typedef struct cg_rows {
 } cg_rows;
 void cg_write_rows(cg_kernel *k, const cg_rows *r);
 
-/* cumsum argsort topk topk_index one_hot group_index: lines along one axis, which `extents` has as
- * 1. A line of x has `n` elements, `x_step` apart; the result has `count` of what comes out, from
- * `first` on. one_hot: a line of x is one index below `whole`, and n is count. group_index: x has n
- * lengths, of `whole` rows at most. */
+/* cumsum argsort topk topk_index one_hot group_index: lines along one axis, whose entry in `extents` is
+ * 1. A line of x has `n` elements, `x_step` apart; a line of the result has `count` elements of the
+ * whole result, from `first` on. one_hot: a line of x is one index below `whole`, and n is count.
+ * group_index: x has n lengths, of `whole` rows at most. */
 typedef struct cg_lines {
   ir_opcode code;
   uint32_t rank;
@@ -181,8 +181,8 @@ typedef struct cg_lines {
 } cg_lines;
 void cg_write_lines(cg_kernel *k, const cg_lines *l);
 
-/* The second half of a scatter: each line along the indexed axis by one thread, in order, so that the
- * later of two wins. Strides along the axis are `…_step`; targets below `low` or from `end` on lie
+/* The second half of a scatter: one thread takes each line along the indexed axis, in order, so that the
+ * later of two writes wins. Strides along the axis are `…_step`; targets below `low` or from `end` on are
  * outside the window. */
 typedef struct cg_scatter {
   uint32_t rank; /* of the lines */
@@ -190,9 +190,9 @@ typedef struct cg_scatter {
   int64_t length; /* of a line */
   cg_view result, index, source;
   int64_t result_step, index_step, source_step;
-  int64_t n, low, end; /* of the whole axis; of the window */
-  bool runs;           /* of an update: there is one index; a line is written from there on */
-  int64_t positions;   /* update: that the index may have */
+  int64_t n, low, end; /* the size of the axis; the window */
+  bool runs;           /* an update: there is one index, and a line is written from there on */
+  int64_t positions;   /* update: how many values the index may have */
   bool adds; /* adds to the target in the accumulator's dtype, rounded once; a thread per target */
 } cg_scatter;
 void cg_write_scatter(cg_kernel *k, const cg_scatter *s);
@@ -204,21 +204,21 @@ typedef struct cg_matmul {
   int64_t extents[IR_MAX_RANK];
   cg_view c, a, b, bias;
   bool has_bias;
-  /* b is one of `n_groups`, `group_step` elements apart: that which the index of a row says;
-   * n_groups: none, and the row is 0. Without a bias. */
+  /* b is one of `n_groups` matrices, `group_step` elements apart: the one whose number the index of a
+   * row gives. If that is n_groups, there is none, and the row is 0. Without a bias. */
   bool grouped;
   cg_view index;
   int64_t n_groups, group_step;
-  /* Or position g of the last dimension of the batch has the terms, along k, whose index is
-   * first_group + g; the index of one is index_step elements from the next, and n_groups is the
-   * number of all. */
+  /* Or position g of the last dimension of the batch sums those positions along k whose index is
+   * first_group + g; indexes are index_step elements apart, and n_groups is the number of all
+   * groups. */
   bool by_depth;
   int64_t first_group, index_step;
 } cg_matmul;
 void cg_write_matmul(cg_kernel *k, const cg_matmul *m);
 
 /* softmax(q · kᵀ · scale) · v. The first rank - 2 dimensions are a batch, then [L or S, E or Ev]; the
- * extents are the result's. `first`: position of the first query in the whole, for `causal`. */
+ * extents are the result's. `first`, for `causal`: the position of the first query in the whole tensor. */
 typedef struct cg_sdpa {
   uint32_t rank;
   int64_t extents[IR_MAX_RANK];
@@ -232,14 +232,14 @@ typedef struct cg_sdpa {
 } cg_sdpa;
 void cg_write_sdpa(cg_kernel *k, const cg_sdpa *s);
 
-/* Its gradients. The space is [batch …, heads of k and v, heads of q that each of them serves, row, column];
+/* Its gradients. The space is [batch …, heads of k and v, heads of q for each of these, row, column];
  * `extents` has all but the last two. */
 typedef struct cg_sdpa_backward {
   uint32_t rank;
   int64_t extents[IR_MAX_RANK];
   int64_t queries, keys, width, value_width, group;
   cg_view q, k, v, out, lse, dout, dq, dk, dv;
-  uint32_t n_gradients; /* of dq, dk, dv, the first so many are wanted */
+  uint32_t n_gradients; /* how many of dq, dk, dv are wanted, in this order */
   bool causal;
   double scale;
 } cg_sdpa_backward;

@@ -10,7 +10,7 @@ static const char *gelu_expression(bool by_tanh) {
   return "a / (K(1) + exp(K(-1.5957691216057308) * (a + K(0.044715) * a * a * a)))";
 }
 
-/* Of f16 and bf16 the bits are few, and these would keep a GPU from reading at full speed. */
+/* The exact functions would keep a GPU from reading at full speed, and f16 and bf16 have few bits. */
 static const char *quick_expression(const cg_step *step) {
   if (step->code == IR_OP_SIGMOID) return "weir_quick_inverse(K(1) + weir_quick_exp(-a))";
   if (step->code == IR_OP_SILU) return "a * weir_quick_inverse(K(1) + weir_quick_exp(-a))";
@@ -43,7 +43,7 @@ static const char int_words[] = "#define WNEG(a) (($T)(0 - ($W)(a)))\n"
 static const char int_words_end[] = "#undef WNEG\n#undef WADD\n#undef WSUB\n#undef WMUL\n"
                                     "#undef IMOD\n#undef IPOW\n#undef INVERT\n";
 
-/* Rounding may reach hi; then the largest number of the dtype below takes its place. */
+/* Rounding may give hi; then the largest number of the dtype below hi takes its place. */
 static const char uniform[] =
     "  double $name;\n"
     "  {\n"
@@ -57,7 +57,7 @@ static const char uniform[] =
     "    } else $name = floor($name);\n"
     "  }\n";
 
-/* From 0 to 1, of at most 24 bits: exact in f32, and what rounding makes 1 is the number below. */
+/* From 0 to 1, of at most 24 bits: exact in f32; a value that rounding makes 1 becomes the number below 1. */
 static const char uniform_unit[] =
     "  const unsigned u$name = weir_drawn_high($b, $a);\n"
     "  const float $name = fminf((float)(u$name >> 8) * 5.9604644775390625e-08f, $below);\n";
@@ -119,7 +119,7 @@ ir_dtype cg_step_value(const cg_step *step) {
   return ir_op_info_of(step->code)->rule == IR_RESULT_TRUTH ? IR_I32 : step->compute;
 }
 
-/* A bool computed as an int is 0 or 1 again before anything else sees it. */
+/* A bool is computed as an int, and made 0 or 1 again at once. */
 static void put_expression(cg_writer *w, const cg_step *step, const char *name, bool is_float) {
   const ir_op_info *info = ir_op_info_of(step->code);
   const char *expression = is_float ? float_expression(step) : info->iexpr;

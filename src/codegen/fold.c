@@ -44,7 +44,7 @@ static const char *expression(cg_writer *w, const char *text) {
   return out.data;
 }
 
-/* One instruction on a GPU, where the test of NaN would be three. */
+/* One instruction on a GPU, instead of three with a test for NaN. */
 static const char float_extreme[] =
     "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
     "WEIR_DEVICE float weir_$x_f(float a, float b) {\n"

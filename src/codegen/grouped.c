@@ -1,15 +1,15 @@
-/* Grouped products of f16 and bf16 on tensor cores: a block has 128 rows and 64 columns of a
- * result, four warps 32 rows each, and the depth passes in tiles of 32, one of which arrives while
- * another one is multiplied.
+/* Grouped products of f16 and bf16 on tensor cores: a block has 128 rows and 64 columns of a result,
+ * each of its four warps 32 rows. The depth is taken in tiles of 32; one arrives while another one is
+ * multiplied.
  *
  * grouped_matmul goes over the runs of rows with one index, as the kernel for other dtypes does
  * (matmul.c): rows of other groups are 0 while it multiplies by the weight of a group, and a warp
- * that has none of the run waits. Of grouped_outer a block has one group, and rows of others are 0
- * along the depth. Which rows these are is read here: the host does not know it.
+ * without rows of the run waits. In grouped_outer a block has one group, and rows of other groups are
+ * 0 along the depth. The kernel finds these rows itself: the host does not know them.
  *
  * A tile of an operand is in shared memory as it is in memory: lines along the depth, or along rows
- * or columns, which are turned when a warp reads them. A line is cut into pieces of 16 bytes, and
- * pieces are moved as in sdpa_tiles.c, so that the eight lines that are read together are in
+ * or columns, which are transposed when a warp reads them. A line is cut into pieces of 16 bytes, and
+ * pieces are swizzled as in sdpa_tiles.c, so that the eight lines that are read together are in
  * different banks. */
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ static const char begin[] =
     "  const $I *const index = (const $I *)p.at[$i] + oi;\n"
     "  const ix end = i0 + ROWS < M ? i0 + ROWS : M;\n";
 
-/* Runs of rows: what each thread finds is the same. */
+/* Finds a run of rows with one index; all threads find the same. */
 static const char open_rows[] =
     "  for (ix lo = i0, hi; lo < end; lo = hi) {\n"
     "  const long long group = $geti(index[lo * $is]);\n"
@@ -47,7 +47,7 @@ static const char open_rows[] =
 static const char open_depth[] = "  {\n"
                                  "  const ix lo = i0, hi = end;\n";
 
-/* $lines lines of $pieces pieces; line y of the tile is $line of the operand, piece c begins at $column. */
+/* Loads $lines lines of $pieces pieces; line y of the tile is line $line of the operand, piece c begins at $column. */
 static const char load_tile[] =
     "#pragma unroll\n"
     "    for (int i = 0; i < $lines * $pieces / $T; i++) {\n"
@@ -120,7 +120,7 @@ static const char multiply[] =
     "  }\n";
 
 /* ---- what it can take ---- */
-/* Lines begin where 16 bytes do: dense along one of the two dimensions, `along` and `other`. */
+/* Is it dense along dimension `along`, with lines (along `other`) that begin at multiples of 16 bytes? */
 static bool is_lined(const cg_matmul *m, const cg_view *v, uint32_t along, uint32_t other) {
   if (v->strides[along] != 1 || v->align < CG_ALIGN || v->offset_bytes % CG_ALIGN) return false;
   if (v->strides[other] % PIECE) return false;
@@ -198,8 +198,8 @@ static const char *load_text(cg_writer *w, const cg_matmul *m, const cg_grouped_
   return cg_apart_end(w, body);
 }
 
-/* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order that the
- * product takes them. */
+/* Where lane (part, in_part) finds its line of four matrices of 8 x 8, in the order of the
+ * product's operands. */
 static void set_reads(cg_writer *w, const cg_grouped_sides *s) {
   int64_t a = s->a_turned ? ROWS : DEPTH, b = s->b_turned ? COLUMNS : DEPTH;
   cg_set(w, "aread", s->a_turned ? "weir_turned_matrices" : "weir_matrices");

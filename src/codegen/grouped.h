@@ -4,7 +4,7 @@
 
 #include "codegen/internal.h"
 
-/* How an operand is in memory: in lines along the depth, or along rows (a) or columns (b). */
+/* How the operands are in memory: lines along the depth, or along rows (a) or columns (b). */
 typedef struct cg_grouped_sides {
   bool a_turned, b_turned; /* lines are not along the depth */
 } cg_grouped_sides;

@@ -1,20 +1,20 @@
 /* Grouped products of f16 and bf16 on GPUs of compute capability 9.0, in two launches.
  *
- * The first one, a single block, reads the index: from where to where the rows of each group are,
- * in how many runs, and how many tiles of the result come before them. Of the second one each
- * multiprocessor has one block, which takes every so many tiles: one warp copies tiles of both
- * operands, up to STAGES ahead and into the next tile of the result; two teams of four warps
- * multiply them. The teams share a tile of the result by rows, or by columns where groups have few
- * rows. The host knows of all this only how many blocks there are.
+ * The first launch is a single block, which reads the index. For each group it finds where its rows
+ * begin and end, in how many runs they are, and how many tiles of the result come before them. The
+ * second launch has one block per multiprocessor; a block takes every n-th tile, where n is the number
+ * of blocks. One warp copies tiles of both operands, up to STAGES ahead, also across tiles of the
+ * result; two teams of four warps multiply them. The teams share a tile of the result by rows, or by
+ * columns if groups have few rows. The host knows only how many blocks there are.
  *
- * grouped_matmul: a tile has rows of one group. Those after its end are multiplied too but not
- * stored: another tile has them. Of a group of several runs, as rows that come from several ranks
- * are, a tile is a piece of all rows, as many as a tile has, with some of the group among them;
+ * grouped_matmul: a tile has rows of one group. Rows after the group's end are multiplied too but not
+ * stored: another tile has them. A group may have several runs, as when rows come from several ranks.
+ * Then its tiles are pieces of all rows, of the height of a tile, that have some rows of the group;
  * rows of other groups are not stored. Rows without a group are a group of depth 0.
  *
- * grouped_outer: the depth of a tile is the rows of its group; of several runs, the pieces that
- * have some of them. Lines of other groups become 0 in shared memory before they are multiplied, in
- * both operands: what is there may not be finite. */
+ * grouped_outer: the depth of a tile is the rows of its group; if these are several runs, the pieces
+ * that have some of them. Lines of other groups are set to 0 in shared memory before they are
+ * multiplied, in both operands, since they may hold numbers that are not finite. */
 #include <stdlib.h>
 
 #include "codegen/grouped.h"
@@ -30,7 +30,7 @@ enum {
   MOST_LIST_BYTES = 1 << 30,
 };
 
-/* Of a result; split_rows: a team has its half of the rows. */
+/* The tile of a result. split_rows: each team has half of the rows; otherwise half of the columns. */
 typedef struct shape {
   int64_t rows, columns, stages;
   bool split_rows;
@@ -40,8 +40,8 @@ static int64_t width_of(const shape *s) { return s->split_rows ? s->columns : s-
 static int64_t stage_bytes(const shape *s) { return (s->rows + s->columns) * LINE_BYTES; }
 static int64_t shared_bytes(const shape *s) { return s->stages * stage_bytes(s) + 1024; }
 
-/* Weights that few rows use are read once, as fast as memory is: small tiles keep all
- * multiprocessors reading. */
+/* If groups have few rows, reading the weights takes the time: small tiles keep all multiprocessors
+ * reading. */
 static shape shape_of(const cg_matmul *m) {
   if (!m->by_depth && m->extents[0] < 32 * m->n_groups) return (shape){64, 256, 5, false};
   return (shape){128, 256, 4, true};
@@ -59,7 +59,7 @@ static const char places[] =
     "  (void)parts;\n"
     "  const $I *const index = (const $I *)p.at[$i];\n";
 
-/* Pieces of the rows that a group may have, and words with a bit for each. */
+/* How many pieces all rows have, and how many words with a bit for each piece. */
 static int64_t count_pieces(const cg_matmul *m, const shape *s) {
   return m->by_depth ? cg_ceildiv(m->extents[m->rank - 1], DEPTH)
                      : cg_ceildiv(m->extents[0], s->rows);
@@ -108,8 +108,8 @@ static const char list[] = "  enum { T = $T, SOME = 4 };\n"
                            "    }\n"
                            "  }\n";
 
-/* Groups of several runs: which pieces of all rows have some of theirs; of grouped_matmul, each is
- * a tile too. */
+/* For groups of several runs: marks the pieces of all rows that have some of theirs. In grouped_matmul,
+ * each of them is a tile. */
 static const char mark_pieces[] =
     "  __shared__ int mixed;\n"
     "  if (threadIdx.x == 0) mixed = 0, start[groups + 2] = 0;\n"
@@ -157,7 +157,8 @@ static const char add_tiles[] =
     "  if (threadIdx.x == 0) start[0] = 0;\n";
 
 /* ---- tiles of the result ---- */
-/* The last group with a tile up to this one; after all of those, parts of groups that have several runs. */
+/* Finds the group of a tile: the last one that begins at or before it. The tiles after all of these are pieces of
+ * groups with several runs. */
 static const char find_rows[] =
     "      const ix plain = (ix)start[groups + 1] * across;\n"
     "      const bool whole = tile < plain;\n"
@@ -184,11 +185,11 @@ static const char find_outer[] =
     "      const int end = last[group];\n"
     "      const int from = whole ? first[group] : first[group] / DEPTH * DEPTH;\n";
 
-/* The next piece of the depth; of a group of several runs, the next that has rows of it. */
+/* Skips pieces of the depth that have no rows of a group with several runs. */
 static const char skip[] = "        while (!whole && k0 < end && !(pieces[k0 / DEPTH / 32] >> k0 / "
                            "DEPTH % 32 & 1)) k0 += DEPTH;\n";
 
-/* Its columns for the rows of a band, one after the other. */
+/* Finds the rows and columns of a tile: bands of rows, and in a band one column after the other. */
 static const char find_place[] =
     "      const int band = in_group / ($band * across), in_band = in_group % ($band * across);\n"
     "      const int left = down - band * $band, high = left < $band ? left : $band;\n"
@@ -242,7 +243,7 @@ static const char begin[] =
     "    return;\n"
     "  }\n";
 
-/* A stage is free when the products after it have begun: those of it are done then. */
+/* A stage is free when the next products have begun: its own are done then. */
 static const char multiply[] =
     "  float c[WIDTH / 2];\n"
     "  for (ix tile = (ix)blockIdx.x; tile < tiles; tile += (ix)gridDim.x) {\n"
@@ -283,7 +284,7 @@ static const char multiply[] =
     "    }\n"
     "  }\n";
 
-/* Lines of the stage that are of other groups: four threads have one, in all tiles of the stage. */
+/* Clears the lines of a stage that belong to other groups: four threads clear a line, in all tiles of the stage. */
 static const char clear[] =
     "      if (!whole || k0 + DEPTH > end) {\n"
     "        const int y = (int)threadIdx.x / 4, r = k0 + y;\n"
@@ -343,7 +344,7 @@ static void set_places(cg_writer *w, const writing *x) {
   cg_set(w, "places", cg_filled(w, places));
 }
 
-/* Lines along the depth, or across it: as many of them as a tile has. */
+/* Writes the map of an operand: lines along the depth, or across it, as many as a tile has. */
 static void put_map(cg_writer *w, const writing *x, bool is_second) {
   const cg_matmul *m = x->m;
   const cg_view *v = is_second ? &m->b : &m->a;
@@ -388,7 +389,7 @@ static void write_list(cg_kernel *k, const writing *x) {
   cg_end(&w, k, m->by_depth ? "grouped_outer_list" : "grouped_matmul_list", 1, 1);
 }
 
-/* A tile of lines along the depth in one copy, another one in pieces of 64. */
+/* Writes the copies of a tile: one copy if its lines are along the depth, otherwise one for each 64 elements. */
 static void put_copies(cg_writer *w, const writing *x, bool is_second) {
   bool turned = is_second ? x->sides.b_turned : x->sides.a_turned;
   cg_set(w, "to", is_second ? "stage + FIRST" : "stage");
@@ -403,7 +404,7 @@ static void put_copies(cg_writer *w, const writing *x, bool is_second) {
                 : "        weir_tile_copy($to, $map, k0, $at, $which, &full[s]);\n");
 }
 
-/* $product: a team's part of the product at depth d, with as many results as it has registers for them. */
+/* $product: a team's part of the product at depth d; it has as many results as registers for them. */
 static void put_product(cg_writer *w, const writing *x) {
   const char *t = ir_dtype_text(x->m->a.dtype);
   int width = (int)width_of(&x->shape), n = width / 2;
@@ -446,8 +447,8 @@ static void set_result(cg_writer *w, const cg_matmul *m) {
   cg_set(w, "store", cg_filled(w, m->c.dtype == m->a.dtype ? store_narrow : store_wide));
 }
 
-/* Tiles of rows that follow each other for the same columns, so that both operands stay in the
- * cache. Where the depth is small the result counts, which is written faster row by row. */
+/* How many tiles of a column follow each other before the next column, so that both operands stay in
+ * the cache. If the depth is small, writing the result takes the time, which is faster row by row. */
 static int64_t band_of(const cg_matmul *m) {
   enum { HIGH = 16, SMALL_DEPTH = 1024 };
   return m->by_depth && m->extents[m->rank - 1] < SMALL_DEPTH * m->n_groups ? 1 : HIGH;
@@ -494,7 +495,7 @@ static int64_t reach_of(const cg_matmul *m, const shape *s) {
   return reach > most ? reach : most;
 }
 
-/* All tiles of grouped_outer; of grouped_matmul at most so many unless rows of groups are mixed. */
+/* The number of tiles of grouped_outer; the most that grouped_matmul has, unless rows of groups are mixed. */
 static int64_t count_tiles(const writing *x) {
   const cg_matmul *m = x->m;
   const int64_t *e = &m->extents[m->rank - 3];
@@ -534,7 +535,7 @@ static void write_products(cg_kernel *k, const writing *x) {
 }
 
 /* ---- what it can take ---- */
-/* A map of the copying unit has positions of 32 bits and distances that are not 0. */
+/* Can the copying unit's maps describe it? They have positions of 32 bits and strides that are not 0. */
 static bool is_mapped(const cg_matmul *m, const cg_grouped_sides *s) {
   uint32_t row = m->rank - 3, column = m->rank - 2, depth = m->rank - 1;
   for (uint32_t d = 0; d < m->rank; d++)

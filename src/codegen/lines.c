@@ -1,6 +1,5 @@
-/* Lines along one axis: rows with a single one, groups of given lengths, and orders that sort.c
- * leaves: an element's place is the number of those that come before it. Running sums are in
- * scan.c. */
+/* Lines along one axis: one_hot, group_index, and the orders that sort.c does not take, where an
+ * element's place is the number of elements that come before it. Running sums are in scan.c. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"

@@ -1,7 +1,7 @@
-/* Maps: each element of the result out of the elements of sources at the same position.
+/* Maps: each element of the result is computed from the elements of sources at the same position.
  *
  * A thread computes some items, each of V neighbouring elements of the last dimension. It loads all of
- * them first, so that the loads are on their way together, then computes and stores:
+ * them first, so that the loads are under way together, then computes and stores:
  *
  *   for each of U items:  position, offsets of all views, loads
  *   for each of U items:  V times the steps, one store
@@ -43,7 +43,7 @@ static bool in_memory(const cg_source *s) {
   return s->kind == CG_VIEW || s->kind == CG_INDEXED || s->kind == CG_RESHAPED;
 }
 
-/* Does it walk through the space of the result? */
+/* Are its strides those of the result's dimensions? */
 static bool is_placed(const cg_source *s) {
   return s->kind != CG_CONSTANT && s->kind != CG_KEY && s->kind != CG_RESHAPED;
 }
@@ -58,7 +58,7 @@ static void make_space(map_writer *x) {
   cg_space_make(&x->space, x->m->extents, 0, x->m->rank, views, 1 + x->m->n_sources, true);
 }
 
-/* Elements that are only moved are bits of their size. */
+/* Elements that are only moved have an unsigned dtype of their size. */
 static void find_dtypes(map_writer *x) {
   const cg_map *m = x->m;
   for (uint32_t i = 0; i < m->n_sources; i++) {
@@ -73,7 +73,7 @@ static void find_dtypes(map_writer *x) {
   x->to = x->dtypes[last] = cg_bits(x->to);
 }
 
-/* Rows of an indexed view that are dense, and found by one index each. */
+/* Is it an indexed view whose rows are dense and have one index each? */
 static bool finds_rows(const map_writer *x, uint32_t i) {
   const cg_source *s = &x->m->sources[i];
   return s->kind == CG_INDEXED && cg_space_step(&x->space, 1 + s->index) == 0 &&
@@ -125,7 +125,7 @@ static access access_of(const map_writer *x, uint32_t i) {
   impossible("a kind of source");
 }
 
-/* Of a reshaped view also the numbers of its elements count, which its strides need not reach. */
+/* How far positions reach. The numbers of a reshaped view's elements count too: they may exceed its strides. */
 static int64_t reach_of(const map_writer *x) {
   int64_t most = cg_space_reach(&x->space);
   for (uint32_t i = 0; i < x->m->n_sources; i++) {
@@ -181,7 +181,7 @@ static void put_declarations(const map_writer *x) {
   }
 }
 
-/* What of a view lies between its row's start and the item's first element. */
+/* Writes the offset from the start of a view's row to the item's first element. */
 static void put_start(const map_writer *x, uint32_t view, const char *name) {
   int64_t step = cg_space_step(&x->space, view);
   if (x->width == 1) {
@@ -252,7 +252,7 @@ static void put_item(const map_writer *x) {
 }
 
 /* ---- values ---- */
-/* The element as it is in memory. */
+/* The element of a source as it is in memory. */
 static const char *raw_text(const map_writer *x, uint32_t i) {
   if (x->access[i] == VECTOR) return cg_text(x->w, "x%u[u].e[e]", i);
   return x->access[i] == ONCE ? cg_text(x->w, "x%u[u]", i) : cg_text(x->w, "x%u", i);
@@ -288,7 +288,7 @@ static void put_indexed(const map_writer *x, uint32_t i) {
             "      }\n");
 }
 
-/* The number is taken apart by the operand's own dimensions. */
+/* Splits the row-major number into coordinates of the operand's own dimensions. */
 static void put_reshaped(const map_writer *x, uint32_t i) {
   cg_writer *w = x->w;
   const cg_source *s = &x->m->sources[i];
@@ -312,7 +312,7 @@ static void put_step(const map_writer *x, uint32_t s) {
     bool is_source = from < m->n_sources;
     ir_dtype t = is_source ? x->dtypes[from] : m->steps[from - m->n_sources].result;
     const char *value = is_source ? value_text(x, from) : cg_text(w, "t%u", from - m->n_sources);
-    bool converts = step->code != IR_OP_UNIFORM; /* which takes what it is given */
+    bool converts = step->code != IR_OP_UNIFORM; /* uniform takes its operands as they are */
     operands[k] = converts ? cg_convert(w, step->compute, t, value) : value;
   }
   bool last = s + 1 == m->n_steps;

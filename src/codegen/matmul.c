@@ -1,12 +1,12 @@
-/* Products of matrices of any dtype and strides, for what no library takes. A block of threads computes
- * a tile of the result out of tiles of both operands in shared memory. */
+/* Products of matrices of any dtype and strides, where no library takes them. A block of threads computes
+ * a tile of the result from tiles of both operands in shared memory. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
 
 enum { BLOCK = 256, TILE = 32, DEPTH = 16 };
 
-/* 16 x 16 threads, each with 2 x 2 results that lie 16 apart. */
+/* 16 x 16 threads, each with 2 x 2 results that are 16 apart. */
 static const char body[] =
     "  typedef $acc acc;\n"
     "  enum { TILE = $tile, DEPTH = $depth, HALF = TILE / 2 };\n"
@@ -49,8 +49,8 @@ static const char body[] =
     "    }\n"
     "$close";
 
-/* Runs of rows with the same index, one after the other: what is multiplied is never that of
- * another group. */
+/* Goes over the runs of rows with the same index: no row is multiplied by the matrix of another
+ * group. */
 static const char open_groups[] =
     "  const ix end = i0 + TILE < M ? i0 + TILE : M;\n"
     "  for (ix lo = i0, hi; lo < end; lo = hi) {\n"
@@ -81,13 +81,13 @@ const char cg_group_depth[] =
     "    if (lasts[t] > last) last = lasts[t];\n"
     "  }\n";
 
-/* Results outside the depth add 0 * 0; what is added of an operand is never made up. */
+/* Beyond the depth both factors are 0, so that no infinity or NaN of an operand is multiplied by a made-up 0. */
 static ir_dtype acc_of(ir_dtype t) {
   if (ir_dtype_is_float(t)) return t == IR_F64 ? IR_F64 : IR_F32;
   return t == IR_I64 || t == IR_BOOL ? IR_I64 : IR_I32;
 }
 
-/* What operands and result fit in. */
+/* The dtype that operands and result fit in. */
 static ir_dtype widest(const cg_matmul *m) {
   ir_dtype t = ir_dtype_promote(m->c.dtype, ir_dtype_promote(m->a.dtype, m->b.dtype));
   return m->has_bias ? ir_dtype_promote(t, m->bias.dtype) : t;
@@ -107,7 +107,7 @@ void cg_set_groups(cg_writer *w, const cg_matmul *m, int threads) {
   cg_set_int(w, "T", threads);
 }
 
-/* Tiles of rows, or of positions along k, that belong to groups. */
+/* Sets the names for tiles whose rows, or whose positions along k, belong to groups. */
 static void set_groups(cg_writer *w, const cg_matmul *m) {
   cg_set_groups(w, m, BLOCK);
   strbuf kernel = cg_apart_begin(w);
@@ -149,13 +149,13 @@ static const char *bias_text(cg_writer *w, const cg_matmul *m, ir_dtype acc) {
                  along_m, along_n);
 }
 
-/* Multiply and add: floats in one rounding, integers wrapping around. */
+/* Multiplies and adds: floats with one rounding, integers wrap around. */
 static const char *fma_of(ir_dtype acc) {
   if (ir_dtype_is_float(acc)) return "fma";
   return acc == IR_I64 ? "weir_muladd_l" : "weir_muladd_i";
 }
 
-/* Threads next to one another read along the denser dimension. */
+/* Do neighbouring threads read along the first of two dimensions? They read along the one with the smaller stride. */
 static bool along_first(const cg_matmul *m, const cg_view *v, uint32_t first, uint32_t second) {
   int64_t a = llabs(v->strides[m->rank - first]), b = llabs(v->strides[m->rank - second]);
   return a != 0 && (a < b || b == 0);

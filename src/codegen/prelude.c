@@ -1,10 +1,10 @@
 /* What kernels begin with: elements of all dtypes, the integer functions of ir/ops.def, division by
- * numbers known before the launch, random numbers, folds. Of these a text has what it uses, which takes
- * the compiler 3 ms less to read.
+ * numbers known before the launch, random numbers, folds. A text has only the functions that it uses,
+ * which saves the compiler 3 ms.
  *
- * Narrow floats are taken apart by hand where the GPU has no instruction. A conversion that would round
- * twice (f64 to bf16 through f32) goes through a float rounded to odd: its last bit keeps that
- * something was cut off. */
+ * Narrow floats are converted by hand where the GPU has no instruction. A conversion that would round
+ * twice (f64 to bf16 through f32) goes through a float rounded to odd: its last bit tells that bits were
+ * cut off. */
 #include <string.h>
 
 #include "codegen/internal.h"
@@ -29,7 +29,7 @@ static const char narrow[] =
     "  return (double)(x >> 11 | ((x & 2047) != 0)) * 2048.0;\n"
     "}\n"
     "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
-    /* of two at once: the conversion of one is done by the unit for exponentials, a quarter as fast */
+    /* converts two at once: a single one is converted by the unit for exponentials, a quarter as fast */
     "WEIR_DEVICE unsigned short weir_bf16_of_f(float x) {\n"
     "  unsigned h;\n"
     "  asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(h) : \"f\"(0.0f), \"f\"(x));\n"
@@ -76,11 +76,11 @@ static const char narrow[] =
     "@WEIR_DEVICE float weir_get_bf16(unsigned short h) {\n"
     "  return __int_as_float((int)((unsigned)h << 16));\n"
     "}\n"
-    /* one of the two in a word, by one instruction */
+    /* extracts one of the two in a word with one instruction */
     "@WEIR_DEVICE float weir_half_bf16(unsigned word, int odd) {\n"
     "  return __int_as_float((int)(odd ? word & 0xffff0000u : word << 16));\n"
     "}\n"
-    /* rounded, and in f32 again: the number is the upper half of two */
+    /* rounds and returns to f32: the number is converted as the upper half of a pair */
     "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
     "WEIR_DEVICE float weir_round_bf16(float x) {\n"
     "  unsigned h;\n"
@@ -90,7 +90,7 @@ static const char narrow[] =
     "#else\n"
     "WEIR_DEVICE float weir_round_bf16(float x) { return weir_get_bf16(weir_bf16_of_f(x)); }\n"
     "#endif\n"
-    /* of a number that is a bf16 */
+    /* for a float whose value is a bf16 already */
     "@WEIR_DEVICE unsigned short weir_cut_bf16(float x) {\n"
     "  return (unsigned short)((unsigned)__float_as_int(x) >> 16);\n"
     "}\n";
@@ -109,7 +109,7 @@ static const char of_any[] = "@WEIR_DEVICE $S weir_$t_of_d(double x) { return $v
                              "@WEIR_DEVICE $S weir_$t_of_i(int x) { return $value; }\n"
                              "@WEIR_DEVICE $S weir_$t_of_l(long long x) { return $value; }\n";
 
-/* Cut toward zero; out of range gives the nearest end, NaN 0. */
+/* Rounds toward zero; numbers out of range become the nearest integer of the type, NaN becomes 0. */
 static const char saturate[] = "@WEIR_DEVICE $S weir_$t_of_d(double x) {\n"
                                "  if (x != x) return 0;\n"
                                "  if (x >= $limit) return $high;\n"
@@ -136,15 +136,15 @@ static const char integers[] =
     "  return ($T)power;\n"
     "}\n";
 
-/* The sign of the divisor; an exact zero takes it too. */
+/* The result has the sign of the divisor, also if it is zero. */
 static const char floats[] = "@WEIR_DEVICE $T weir_fmod_$l($T a, $T b) {\n"
                              "  $T r = fmod(a, b);\n"
                              "  if (r == 0) return copysign(($T)0, b);\n"
                              "  return (r < 0) != (b < 0) ? r + b : r;\n"
                              "}\n";
 
-/* Good for f16 and bf16: errors are below 2^-15 of the value. weir_tail(z) is the normal distribution's
- * tail from z >= 0 on, exp(-z * z / 2) times a polynomial in 1 / (1 + z * 3 / 8), fitted to z <= 13. */
+/* For f16 and bf16: errors are below 2^-15 of the value. weir_tail(z) is the tail of the normal distribution
+ * from z >= 0 on: exp(-z * z / 2) times a polynomial in 1 / (1 + z * 3 / 8), fitted for z <= 13. */
 static const char quick[] =
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE float weir_exp2(float x) {\n"
@@ -193,7 +193,7 @@ static const char others[] =
     "  unsigned u = (unsigned)n;\n"
     "  return (int)((__umulhi(u, (unsigned)magic) + u) >> (unsigned)(magic >> 32));\n"
     "}\n"
-    /* in words: the compiler takes four instructions for it, and three are enough */
+    /* in words, with three instructions; the compiler would use four */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE unsigned long long weir_times(unsigned long long x, unsigned high, unsigned low) "
     "{\n"
@@ -215,20 +215,20 @@ static const char others[] =
     "  x = weir_times(x ^ x >> 27, 0x94d049bbu, 0x133111ebu);\n"
     "  return x ^ x >> 31;\n"
     "}\n"
-    /* the numbers of a key: what they have in common, then one of them */
+    /* random numbers of a key: first what all of them share, then one number */
     "@WEIR_DEVICE unsigned long long weir_stream(long long key) {\n"
     "  return weir_mix((unsigned long long)key + 0x9e3779b97f4a7c15ull);\n"
     "}\n"
     "@WEIR_DEVICE unsigned long long weir_drawn(unsigned long long stream, long long index) {\n"
     "  return weir_mix(stream + ((unsigned long long)index + 1) * 0x9e3779b97f4a7c15ull);\n"
     "}\n"
-    /* its first 24 bits, which the last step of mixing leaves as they are, and 8 that are not right */
+    /* the first 24 bits are right, since the last step of mixing does not change them; the other 8 are not */
     "@WEIR_DEVICE unsigned weir_drawn_high(unsigned long long stream, long long index) {\n"
     "  unsigned long long x = stream + ((unsigned long long)index + 1) * 0x9e3779b97f4a7c15ull;\n"
     "  x = weir_times(x ^ x >> 30, 0xbf58476du, 0x1ce4e5b9u);\n"
     "  return (unsigned)(weir_times(x ^ x >> 27, 0x94d049bbu, 0x133111ebu) >> 32);\n"
     "}\n"
-    /* Of several indexes out of range one is told. */
+    /* If several indexes are out of range, one of them is reported. */
     "@typedef struct { long long index; unsigned raised, pad; } weir_error;\n"
     "@WEIR_DEVICE int weir_inside(long long index, long long n, char *error) {\n"
     "  weir_error *e = (weir_error *)error;\n"
@@ -237,11 +237,11 @@ static const char others[] =
     "  return 0;\n"
     "}\n";
 
-/* Products of small matrices by a warp, m16n8k16, and what feeds them: pieces of 16 bytes copied to
- * shared memory while the thread goes on, 0 where there is nothing to copy; four matrices of 8 x 8
- * from shared memory, lane i naming row i % 8 of matrix i / 8, as they are or transposed; two
- * numbers rounded into one word. Older GPUs do the same with shuffles, the CPU with the functions
- * of tests/standin/cuda_shim.h. */
+/* Products of small matrices by a warp, m16n8k16, and what they need: asynchronous copies of pieces of 16
+ * bytes to shared memory, 0 where there is nothing to copy; loads of four matrices of 8 x 8 from shared
+ * memory, as they are or transposed, where lane i names row i % 8 of matrix i / 8; rounding two numbers
+ * into one word. Older GPUs do the same with shuffles, the CPU with the functions of
+ * tests/standin/cuda_shim.h. */
 static const char tensor_cores[] =
     "@#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
     "WEIR_DEVICE unsigned weir_shared_at(const void *p) {\n"
@@ -435,10 +435,10 @@ static void put_functions(cg_writer *w, const char *template, const char *a, con
   cg_put(w, template);
 }
 
-/* ---- what a text needs of it ---- */
+/* ---- the functions that a text needs ---- */
 enum { MOST_PIECES = 128 };
 
-/* A function, or the like. It begins after an @; its name is the first one in it. */
+/* A function or another definition. It begins after an @; its name is the first name in it. */
 typedef struct piece {
   const char *text, *name;
   int length; /* of the name */
@@ -456,7 +456,7 @@ static uint32_t split(char *all, piece *pieces) {
   return n;
 }
 
-/* A longer name that begins so counts too: then there is a piece too many. */
+/* A longer name with the same beginning counts too: the text then has a piece too many. */
 static bool mentions(const char *text, const piece *x) {
   for (; (text = strstr(text, "weir_")) != NULL; text++)
     if (strncmp(text, x->name, (size_t)x->length) == 0) return true;

@@ -1,15 +1,15 @@
-/* What only GPUs of compute capability 9.0 have: copies of whole tiles that arrive on their own,
- * gates that tell when, and products of matrices in shared memory by four warps. The CPU does the
- * same with the functions of tests/standin/cuda_shim.h.
+/* What only GPUs of compute capability 9.0 have: asynchronous copies of whole tiles by the copying unit
+ * (TMA), gates to wait for them (mbarrier), and products of matrices in shared memory by four warps
+ * (wgmma). The CPU does the same with the functions of tests/standin/cuda_shim.h.
  *
- * A map tells the copying unit how a tensor of up to three dimensions is in memory, elements of 16
- * bits: its dimensions, distances in bytes, and the part of it that is a tile, whose lines have 128
- * bytes. Pieces of 16 bytes of line y are in shared memory at their place ^ y % 8, which is how the
- * products want them. What is outside the tensor arrives as 0. A map is made in shared memory, by a
- * warp, and kept in the device's memory.
+ * A map (tensor map) tells the copying unit how a tensor of up to three dimensions is in memory, with
+ * elements of 16 bits: its dimensions, its strides in bytes, and the size of a tile, whose lines have 128
+ * bytes. The pieces of 16 bytes of line y are in shared memory at their place ^ y % 8, as the products
+ * need them. What is outside the tensor arrives as 0. A map is made in shared memory, by a warp, and kept
+ * in the device's memory.
  *
- * A gate opens when `count` threads have arrived and all bytes that were announced are there.
- * A thread that waits says for which turn, 0 or 1; the first one is 0. */
+ * A gate opens when `count` threads have arrived and all announced bytes are there. A thread that waits
+ * passes the turn (phase) it waits for, 0 or 1; the first turn is 0. */
 #include "codegen/internal.h"
 
 const char cg_prelude_90[] =
@@ -62,7 +62,7 @@ const char cg_prelude_90[] =
     "  shim_gate_wait(gate, turn);\n"
     "}\n"
     "#endif\n"
-    /* `shared`: 128 bytes, aligned to so many. Compilers before 12.7 take distances in units of 16 bytes. */
+    /* `shared`: 128 bytes, aligned to 128. Compilers before 12.7 take strides in units of 16 bytes. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE void weir_map_make(char *map, unsigned *shared, const void *start, int n0, int "
     "n1,\n"
@@ -107,7 +107,7 @@ const char cg_prelude_90[] =
     "  shim_map_make(map, start, n0, n1, n2, d1, d2, tile);\n"
     "}\n"
     "#endif\n"
-    /* Before the first copy by it: another kernel made it. */
+    /* Before the first copy with a map that another kernel made. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE void weir_map_take(const char *map) {\n"
     "  asm volatile(\"fence.proxy.tensormap::generic.acquire.gpu [%0], 128;\" ::\"l\"(map) : "
@@ -131,7 +131,7 @@ const char cg_prelude_90[] =
     "  shim_tile_copy(to, map, i0, i1, i2, gate);\n"
     "}\n"
     "#endif\n"
-    /* What threads have written to shared memory, before tiles are copied over it or multiplied. */
+    /* Between writes of threads to shared memory and copies of tiles over them, or products of them. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE void weir_shared_written() {\n"
     "  asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");\n"
@@ -139,7 +139,7 @@ const char cg_prelude_90[] =
     "#else\n"
     "WEIR_DEVICE void weir_shared_written(void) {}\n"
     "#endif\n"
-    /* So many threads of the block wait for each other, at one of 16 places; 0 is that of the whole block. */
+    /* `threads` threads of the block wait for each other, at one of 16 barriers; 0 is that of the whole block. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE void weir_meet(int where, int threads) {\n"
     "  asm volatile(\"bar.sync %0, %1;\" ::\"r\"(where), \"r\"(threads) : \"memory\");\n"
@@ -147,7 +147,7 @@ const char cg_prelude_90[] =
     "#else\n"
     "WEIR_DEVICE void weir_meet(int where, int threads) { shim_meet(where, threads); }\n"
     "#endif\n"
-    /* Products are done later: those between begin and end are waited for together. */
+    /* Products are asynchronous: those between begin and end are waited for together. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE void weir_products_begin() {\n"
     "  asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n"
@@ -178,15 +178,15 @@ const char cg_prelude_90[] =
     "#else\n"
     "WEIR_DEVICE void weir_products_done(float *c, int n) {}\n"
     "#endif\n"
-    /* A matrix in tiles of lines of 128 bytes; next_bytes: where the next 64 of what is along a
-     * line are, if lines are not along the depth. */
+    /* A matrix in tiles with lines of 128 bytes. next_bytes: the distance to the next 64 elements
+     * along a line, if lines are not along the depth. */
     "@#ifdef __CUDA_ARCH__\n"
     "WEIR_DEVICE unsigned long long weir_matrix_at(const char *start, int next_bytes) {\n"
     "  return 1ull << 62 | 64ull << 32 | (unsigned long long)(next_bytes >> 4) << 16 |\n"
     "         (weir_shared_at(start) & 0x3ffff) >> 4;\n"
     "}\n"
     "#endif\n"
-    /* Four words of each of four threads: thread t gets word t of all of them. */
+    /* Transposes four words of each of four threads: thread t gets word t of all four. */
     "@WEIR_DEVICE uint4 weir_turned_words(unsigned a, unsigned b, unsigned c, unsigned d) {\n"
     "  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;\n"
     "  uint4 y;\n"

@@ -1,10 +1,11 @@
-/* A piece of a line, sorted by a block: by digits of 8 bits of the key, the lowest first.
+/* Sorts a piece of a line by a block: by digits of 8 bits of the key, the lowest first.
  *
- * The number of an element is its key and its place in the piece, 32 bits for keys of up to 16, otherwise
- * 64. A warp has neighbouring numbers, and goes through them 32 at a time, in order. For each digit the
- * threads that have the same one find each other by votes; a number's rank is how many before it in the
- * warp have its digit. With the sums over all digits and warps that is its place, where it goes by way of
- * shared memory. Places beyond the line's end have the largest key and stay last. */
+ * The number of an element is its key and its place in the piece, 32 bits for keys of up to 16 bits,
+ * otherwise 64. A warp has neighbouring numbers, and goes through them 32 at a time, in order. For each
+ * digit, the threads whose numbers have the same digit find each other by votes; a number's rank is how
+ * many numbers before it in the warp have its digit. The rank and the sums over all lower digits and earlier
+ * warps give its place, to which it moves through shared memory. Places beyond the line's end have the
+ * largest key and stay last. */
 #include "codegen/sort.h"
 
 enum { DIGITS = 256, WARPS = CG_RADIX_BLOCK / 32, SHARED_BYTES = 32 << 10 };
@@ -36,7 +37,7 @@ static const char load_end[] = "      v[e] = ($K)key << $S | (unsigned)t;\n"
                                "  }\n"
                                "  for (int shift = $S; shift < $S + $bits; shift += 8) {\n";
 
-/* The last of those with one digit counts them. */
+/* Of the threads with one digit, the last one counts them. */
 static const char ranks[] =
     "    for (int t = (int)threadIdx.x; t < $warps * $D / 2; t += $T) ((unsigned *)counts)[t] = "
     "0;\n"
@@ -59,7 +60,7 @@ static const char ranks[] =
     "    }\n"
     "    __syncthreads();\n";
 
-/* A thread per digit: what the warps before have of it, then what there is of lower ones. */
+/* A thread per digit: how often earlier warps have it, then how many numbers have lower digits. */
 static const char places[] =
     "    unsigned lower = 0;\n"
     "    if (threadIdx.x < $D) {\n"
@@ -109,7 +110,7 @@ static const char to_result[] = "    if (place >= $first && place < $end)\n"
                                 "      (($Y *)p.at[$y])[oy + (place - $first) * $ys] = $value;\n"
                                 "  }\n";
 
-/* As many numbers per thread as the line needs; a piece of several is whole. */
+/* A thread has as many numbers as the line needs; if there are several pieces, all are full. */
 void cg_put_radix(const sort_writer *x) {
   cg_writer *w = x->w;
   ir_dtype t = x->l->x.dtype;

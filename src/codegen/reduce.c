@@ -3,15 +3,15 @@
  * Two forms, by which dimension of the operand is densest in memory:
  *   rows      a reduced one: some threads of a warp, or a block, fold one result
  *   columns   a kept one: neighbouring threads fold neighbouring results, and the threads of a block
- *             of one column share its work
- * Either way a thread folds `items`, up to V elements loaded at once, then the threads of a result are
- * folded: first those of one warp, then the warps by way of shared memory, a thread per result. Where
- * there are few results and much to fold, it is cut into segments (blockIdx.y) whose parts go to scratch
- * memory and are folded by a second launch: always in the same order, so results do not change from run
- * to run.
+ *             that have the same column share its work
+ * Either way a thread folds `items`, up to V elements loaded at once. Then the values of the threads of a
+ * result are folded: first within warps, then across warps through shared memory, with a thread per result.
+ * If there are few results and much to fold, the work is cut into segments (blockIdx.y), whose parts go to
+ * scratch memory and are folded by a second launch: always in the same order, so results do not change from
+ * run to run.
  *
- * var goes over the operand once (variance.c): a thread sums distances from the first element it meets,
- * and their squares. What is folded then are counts, means and sums of squares of distances from those. */
+ * var goes over the operand once (variance.c): a thread sums distances from its first element, and their
+ * squares. Then counts, means and sums of squared distances from the means are folded. */
 #include "codegen/reduce.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static ir_dtype acc_of(const cg_reduce *r) {
   return cg_fold_dtype(ir_op_fold(r->code), t);
 }
 
-/* Moments are made of sums. */
+/* Moments are computed from sums. */
 static ir_fold fold_of(ir_opcode code) { return is_moment(code) ? IR_FOLD_SUM : ir_op_fold(code); }
 
 static int64_t densest(const cg_space *s) {
@@ -62,7 +62,7 @@ static uint32_t threads_side_by_side(int64_t items) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* As many blocks as fill a large GPU some times, while each still has something to do. */
+/* So many segments that the blocks fill a large GPU several times, while each still has enough work. */
 static int64_t segments_of(const reduce_writer *x) {
   int64_t wanted, most;
   if (x->columns) {
@@ -76,7 +76,7 @@ static int64_t segments_of(const reduce_writer *x) {
   return segments > 1 ? segments : 1;
 }
 
-/* results: of columns, items of V of them. */
+/* Plans the threads. With columns, a result is an item of V columns. */
 static void plan(reduce_writer *x) {
   const cg_reduce *r = x->r;
   const cg_view *views[] = {&r->x, &r->result};
@@ -194,7 +194,7 @@ static const char block_fold[] =
     "#pragma unroll\n"
     "  for (int i = 1; i < $warps; i++) a[0] = $fold(a[0], part[i]);\n";
 
-/* Neighbouring threads touch neighbouring words of shared memory all the way. */
+/* Neighbouring threads always access neighbouring words of shared memory. */
 static const char columns_fold[] =
     "#pragma unroll\n"
     "  for (int d = $T; d < 32; d *= 2)\n"
@@ -268,7 +268,7 @@ static void put_shared(const reduce_writer *x) {
   else if (x->threads > 32) cg_line(w, "  __shared__ %s part[%u];\n", acc, x->threads / 32);
 }
 
-/* A segment's part goes to scratch, by segment and number of the result. */
+/* Writes results, or parts of them to scratch memory: [segment][result]. */
 void cg_reduce_put_results(const reduce_writer *x, int64_t parts_at, const char *value) {
   cg_writer *w = x->w;
   bool parts = x->segments > 1;
@@ -316,7 +316,7 @@ static void put_kernel(const reduce_writer *x) {
   else cg_reduce_put_results(x, x->parts_at, "a[e]");
 }
 
-/* What folds the parts: [segment][results, as the first launch counts them] in scratch. */
+/* The reduction that folds the parts: [segment][result, as the first launch numbers them] in scratch memory. */
 static cg_reduce second_of(cg_kernel *k, const reduce_writer *x) {
   cg_reduce second = {.code = x->r->code,
                       .n_kept = x->kept.rank,
@@ -353,7 +353,7 @@ static void write_launch(cg_kernel *k, const reduce_writer *planned) {
   cg_end(&w, k, name, cg_ceildiv(x.results, x.columns ? x.threads : BLOCK / x.threads), x.segments);
 }
 
-/* The launch, and the one that folds its parts. */
+/* Writes the launch, and the one that folds its parts. */
 static void write_folds(cg_kernel *k, const reduce_writer *x) {
   write_launch(k, x);
   if (x->segments == 1) return;

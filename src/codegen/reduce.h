@@ -1,4 +1,4 @@
-/* What reductions and variances share: reduce.c places threads, variance.c has a fold of its own. */
+/* What reductions and variances share: reduce.c plans the threads of both, variance.c has its own fold. */
 #ifndef WEIR_CODEGEN_REDUCE_H
 #define WEIR_CODEGEN_REDUCE_H
 
@@ -11,7 +11,7 @@ typedef struct reduce_writer {
   const cg_reduce *r;
   cg_space kept, reduced; /* views: x, and of kept also the result */
   int64_t parts_at;       /* where in scratch memory the parts begin, in bytes */
-  bool of_parts;          /* x are parts in scratch memory; of a variance in planes: */
+  bool of_parts;          /* x is the parts in scratch memory; those of a variance are in planes: */
   int64_t plane_bytes;    /* counts, means, squares */
   bool columns, tail;
   uint32_t width;   /* elements of x loaded at once */
@@ -21,23 +21,23 @@ typedef struct reduce_writer {
   const char *fold;
 } reduce_writer;
 
-/* Numbers that make up a part, each in a plane of scratch memory. */
+/* How many numbers make up a part; each has a plane of scratch memory. */
 static inline int64_t cg_reduce_planes(ir_opcode code) { return code == IR_OP_VAR ? 3 : 1; }
 int64_t cg_reduce_plane_bytes(const reduce_writer *x);
 
-/* Of an item of a row there may be less than `width` elements: `left`. */
+/* May an item have fewer than `width` elements? So many: `left`. */
 static inline bool cg_reduce_is_guarded(const reduce_writer *x) { return x->tail && !x->columns; }
 
-/* $acc $V $T $warps $half $get $guard */
+/* Sets $acc $V $T $warps $half $get $guard. */
 void cg_reduce_set_names(const reduce_writer *x);
-/* `at`, where `item` is in x, and `left`. */
+/* Declares `at`, where `item` is in x, and `left`. */
 void cg_reduce_put_at(const reduce_writer *x);
-/* The vector `to`, loaded from there. */
+/* Declares the vector `to`, loaded from there. */
 void cg_reduce_put_load(const reduce_writer *x, uint32_t address, const char *to);
-/* The results, or parts of them, by the first lane; `value`: of result `e` of a thread. */
+/* Lets the first lane write the results, or parts of them; `value`: that of result `e` of a thread. */
 void cg_reduce_put_results(const reduce_writer *x, int64_t parts_at, const char *value);
 
-/* All of a variance but the place of its threads (variance.c). */
+/* Writes a variance, except how threads are placed (variance.c). */
 void cg_put_variance(const reduce_writer *x);
 
 #endif

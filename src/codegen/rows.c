@@ -3,7 +3,7 @@
  * T threads share a row: part of a warp or a block. Two forms:
  *   kept     the row is read once, V elements at a time, and stays in registers     (dense rows)
  *   looped   the row is read again in every pass                                    (all others)
- * Rows that lie side by side in memory have a form of their own (across.c). */
+ * Rows that are interleaved in memory have a form of their own (across.c). */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -27,7 +27,7 @@ typedef struct row_writer {
 static uint32_t rank_of(const row_writer *x) { return x->r->rank - 1; }
 static int64_t step_of(const row_writer *x, const cg_view *v) { return v->strides[rank_of(x)]; }
 
-/* May it be read or written V elements at a time, from its start on? */
+/* Can it be read or written V elements at a time, from its start on? */
 static bool dense(const row_writer *x, const cg_view *v, uint32_t width, bool moves,
                   uint32_t view) {
   cg_space none = {.rank = 0};
@@ -41,7 +41,7 @@ static uint32_t power_above(int64_t n) {
   return p;
 }
 
-/* Few threads with several vectors each, so that sums over threads are short. */
+/* Plans few threads with several vectors each, so that sums over threads are short. */
 static void plan_kept(row_writer *x) {
   uint32_t words = (uint32_t)ir_dtype_size_bytes(x->real) / 4;
   uint32_t most = KEPT_WORDS / (x->width * words);
@@ -81,13 +81,13 @@ static void plan(row_writer *x) {
 }
 
 /* ---- loops over the elements of a thread ---- */
-/* Which of a thread's elements there are, by j and e: all of them, whole vectors, or any number. */
+/* Does every thread have all of its vectors? Otherwise some have fewer, or, with a tail, part of a vector. */
 static bool is_full(const row_writer *x) {
   return x->threads == x->block && x->n == (int64_t)x->vectors * x->threads * x->width;
 }
 static bool has_tail(const row_writer *x) { return x->n % x->width != 0; }
 
-/* `g` is the element, j its place in the row. */
+/* Begins a loop in which `g` is the element and j its place in the row. */
 static const char *each(const row_writer *x) {
   cg_writer *w = x->w;
   if (!x->kept)
@@ -110,7 +110,7 @@ static const char *each(const row_writer *x) {
                                : "j - e >= length");
 }
 
-/* Between `if (all of the vector is there) {` and what is done else, for vectors that begin at j. */
+/* Writes `if (the whole vector at j is in the row) {`, and below what is done otherwise. */
 static void put_whole(const row_writer *x) {
   if (!is_full(x)) cg_line(x->w, "    if (j + %u <= length) {\n", x->width);
 }
@@ -125,7 +125,7 @@ static void put_else(const row_writer *x, const char *to, const char *from) {
             "    }\n");
 }
 
-/* Rows pass once: loads say so (__ldcs), and leave the cache to weight and bias. */
+/* A row is read once: loads say so (__ldcs), which leaves the cache to weight and bias. */
 static void put_load(const row_writer *x) {
   cg_writer *w = x->w;
   ir_dtype t = x->r->x.dtype;
@@ -276,8 +276,8 @@ static void put_sum(const row_writer *x, const char *name) {
 }
 
 /* ---- softmax ----
- * Each thread takes its own maximum out; pairs of maximum and sum are then brought together. A thread
- * that has seen nothing but -inf weighs nothing. */
+ * Each thread sums exp(x - m) with its own maximum m; then pairs of maximum and sum are joined. A thread
+ * that has seen nothing but -inf has the sum 0. */
 static const char softmax_begin[] = "  real m = -WEIR_INF;\n"
                                     "$each"
                                     "    m = weir_amax_$l(m, g);\n"

@@ -4,9 +4,9 @@
  *   along    the line itself: a block goes along it, E neighbouring elements per thread; the threads of a
  *            warp add up by a butterfly in which each keeps the sum before it, the warps by way of
  *            shared memory
- *   across   neighbouring threads have neighbouring lines; scan_across.c, where those are many
- * Where lines are few and long they are cut into segments (blockIdx.y). A launch before sums up each
- * segment but the last into scratch memory, and a segment begins with the sum of those before it. */
+ *   across   neighbouring threads have neighbouring lines; if these are many, scan_across.c is used
+ * If lines are few and long, they are cut into segments (blockIdx.y). An earlier launch writes the sum of
+ * each segment but the last to scratch memory, and a segment begins with the sum of those before it. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -19,9 +19,9 @@ typedef struct scan_writer {
   cg_space space; /* of the lines; views: the result, x */
   bool along;
   uint32_t width, out_width; /* elements loaded, and stored, at once */
-  uint32_t each;             /* of a thread, along: E */
-  int64_t lines, end;        /* end: as far as results are asked for */
-  int64_t segments, segment; /* elements of one */
+  uint32_t each;             /* E: elements of a thread, in the form `along` */
+  int64_t lines, end;        /* how many lines; the end of the results that are wanted */
+  int64_t segments, segment; /* how many segments of a line; elements of one */
   ir_dtype acc;
 } scan_writer;
 
@@ -42,8 +42,8 @@ static uint32_t width_of(const scan_writer *x, const cg_view *v, uint32_t view, 
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Enough threads for a large GPU, and segments long enough to be worth it; a multiple of what a block
- * takes at once. */
+/* Chooses segments: enough of them for a large GPU, each long enough to be worth it, and a multiple of what a
+ * block takes at once. */
 static void find_segments(scan_writer *x) {
   int64_t at_once = x->along ? (int64_t)BLOCK * x->each : 1;
   int64_t wanted = x->along ? 2048 / x->lines : (1 << 18) / x->lines;
@@ -94,7 +94,7 @@ static const char across_body[] = "#pragma unroll 8\n"
                                   "    if (j >= $first) y[(j - $first) * $ys] = $of(($V)carry);\n"
                                   "  }\n";
 
-/* before: of the threads of the warp; then of the warps too. */
+/* before: the sum of earlier threads of the warp, then of earlier warps too. */
 static const char along_body[] =
     "  __shared__ $A part[$warps];\n"
     "  const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;\n"
@@ -214,7 +214,7 @@ static void put_kernel(const scan_writer *x, const cg_view *parts) {
 }
 
 /* ---- launches ---- */
-/* The sums of all segments but the last, by segment and line as the scan counts them. */
+/* Writes the launch for the sums of all segments but the last: [segment][line, as the scan numbers them]. */
 static void write_parts(cg_kernel *k, const scan_writer *x, const cg_view *parts) {
   uint32_t rank = x->space.rank;
   cg_reduce r = {.code = IR_OP_SUM, .n_kept = rank + 1, .n_reduced = 1, .result = *parts};

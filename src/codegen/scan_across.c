@@ -1,9 +1,10 @@
-/* Running sums of lines that lie side by side in memory, in one pass.
+/* Running sums of lines that are interleaved in memory, in one pass.
  *
- * A block has a strip of lines: $T threads side by side, each with $V of them, loaded at once, and $L
- * threads below one another. It goes down the strip, $U elements of each line per thread. The threads of a
- * warp add up by a butterfly in which each keeps the sum before it; what the groups (warps, or threads
- * side by side if those are more) begin with, the first threads find in shared memory, a line each. */
+ * A block has a strip of lines: $T threads side by side, each with $V lines, loaded at once, and $L such
+ * groups along the lines. It goes down the strip; a thread takes $U elements of each of its lines at a
+ * time. The threads of a warp add up by a butterfly in which each keeps the sum before it. Then the first
+ * threads find, for a line each, what each group (a warp, or $T threads if these are more) begins with, in
+ * shared memory. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -27,7 +28,7 @@ static bool moves_vectors(const strip_writer *x, const cg_view *v, uint32_t view
          cg_rows_aligned(v, &x->along, view, width);
 }
 
-/* Strips are worth it where there are enough of them, and lines are long enough for all threads. */
+/* True: strips are used. There must be enough of them, and lines must be long enough for all threads. */
 static bool plan(strip_writer *x) {
   const cg_lines *l = x->l;
   cg_view result = l->result, operand = l->x;

@@ -1,6 +1,5 @@
 /* The second half of a scatter, after the copy. Only positions of one line along the indexed axis can
- * meet in a target, so a thread per line that goes along it in order keeps the rule that the later one
- * wins. */
+ * have the same target. So one thread goes along each line in order, and the later write wins. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"

@@ -1,8 +1,8 @@
 /* sdpa: softmax(q · kᵀ · scale) · v, a block of threads per query.
  *
- * Keys pass in tiles: every warp takes scores of some keys, then all threads together add the weighted
- * rows of v, each the columns it owns. Maximum and sum are carried along, and what was added before is
- * made smaller whenever the maximum grows. A key that a causal query does not see is never read. */
+ * Keys are taken in tiles: every warp computes the scores of some keys, then all threads together add the
+ * weighted rows of v, each the columns it owns. Maximum and sum are running; whenever the maximum grows,
+ * what was added before is scaled down. A key that a causal query does not see is never read. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"

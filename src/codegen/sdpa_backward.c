@@ -1,9 +1,9 @@
 /* sdpa_backward: gradients of attention, without a library.
  *
- * Two launches. In the first a block of threads has one query: keys pass in tiles, of which every warp takes
- * some, and then all threads add weighted rows of k, each the columns it owns. In the second a block has one
- * key and the queries pass, of all heads that the key serves. Nothing is added atomically, so that results
- * never depend on the order of blocks.
+ * Two launches. In the first a block of threads has one query and goes over tiles of keys: every warp weighs
+ * some of them, and then all threads add weighted rows of k, each the columns it owns. In the second a block
+ * has one key and goes over the queries of all heads that the key serves. Nothing is added atomically, so
+ * results never depend on the order of blocks.
  *
  * With p = exp(scale q.k - lse) and ds = scale p dout.(v - out): dq = ds k, dk = ds q, dv = p dout. */
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { BLOCK = 128, TILE = 64, COLUMNS = 4 };
 
-/* The weights of query i and key j, by one warp; $h and $w take what lane 0 finds. */
+/* A warp computes the weights of query i and key j; lane 0 stores them in $h and $w. */
 static const char weigh[] =
     "      acc s = 0, d = 0;\n"
     "      for (ix e = lane; e < E; e += 32)\n"
@@ -113,7 +113,7 @@ static const char key_end[] =
 /* ---- names ---- */
 enum { N_IN = 6, N_VIEWS = 8 };
 
-/* A view under its letter: $Q, $q, $getq, $ql, $qe, $qh. */
+/* Sets the names of a view by its letter: $Q, $q, $getq, $ql, $qe, $qh. */
 static void set_view(cg_writer *w, const cg_sdpa_backward *s, char letter, const cg_view *v) {
   char name[8];
   uint32_t at = s->rank; /* of the group, then rows and columns */
@@ -159,7 +159,7 @@ static void set_numbers(cg_writer *w, const cg_sdpa_backward *s, ir_dtype acc) {
 }
 
 /* ---- launches ---- */
-/* One block per row of `x`, and of `y` if there is one: rows of queries, or of keys. */
+/* Writes a launch with one block per row of `x` (and `y`, unless that is NULL): rows of queries, or of keys. */
 static void write_rows(cg_kernel *k, const cg_sdpa_backward *s, const cg_view *x, const cg_view *y,
                        bool keys) {
   cg_writer w;

@@ -1,11 +1,11 @@
-/* sdpa_backward of f16 and bf16 on tensor cores, in two launches. A block has 64 rows, four warps 16 each, and
- * tiles of the other side pass, one of which arrives while another one is used.
+/* sdpa_backward of f16 and bf16 on tensor cores, in two launches. A block has 64 rows, each of its four warps 16,
+ * and goes over tiles of the other side; one arrives while another one is used.
  *
- * In the first the rows are queries and keys pass: dq. A warp keeps its rows of q and dout in registers. The
- * sum of dout * out of each query is written to scratch memory. In the second the rows are keys and queries
- * pass, of all heads that the key serves: dk and dv. A warp keeps its rows of k in registers, those of v are in
- * shared memory. Scores are computed in both launches, so that nothing is added atomically and results never
- * depend on the order of blocks.
+ * The first launch computes dq: the rows are queries, the tiles keys. A warp keeps its rows of q and dout in
+ * registers. The sum of dout * out of each query is written to scratch memory. The second launch computes dk and
+ * dv: the rows are keys, the tiles queries of all heads that the keys serve. A warp keeps its rows of k in
+ * registers; those of v are in shared memory. Scores are computed in both launches, so that nothing is added
+ * atomically and results never depend on the order of blocks.
  *
  * With p = exp(scale q.k - lse) and ds = p (dout.v - sum): dq = scale ds k, dk = scale ds q, dv = p dout. p and
  * ds are rounded to the operands' dtype, as every fused attention does. Registers and shared memory are laid
@@ -47,7 +47,7 @@ static const char begin[] =
     "  unsigned r[4], a[4];\n"
     "  float s[TILE / 8][4], u[TILE / 8][4];\n";
 
-/* $lines lines of $src from line $from on, of the $limit that there are. */
+/* Loads $lines lines of $src from line $from on; $src has $limit lines. */
 static const char load_tile[] =
     "#pragma unroll\n"
     "      for (int i = 0; i < $lines * $P / $T; i++) {\n"
@@ -57,7 +57,7 @@ static const char load_tile[] =
     "$width);\n"
     "      }\n";
 
-/* The rows of $src that this lane multiplies with. */
+/* Loads the rows of $src that this lane multiplies with. */
 static const char load_rows[] =
     "  unsigned $f[$P / 2][4];\n"
     "#pragma unroll\n"
@@ -190,7 +190,7 @@ static const char key_begin[] =
     "  unsigned short *const vs = stages + 2 * STAGE;\n"
     "  float *const stats = (float *)(vs + ROWS * DV);\n";
 
-/* The tile that comes next: query `ni` of head `nh`. A thread of each query fetches its numbers. */
+/* The next tile: from query `ni` of head `nh` on. One thread for each query loads its numbers. */
 static const char key_loop[] =
     "  const unsigned short *nq = q, *ng = dout;\n"
     "  const float *nz = lse, *ns = sums + batch * group * L;\n"
@@ -442,7 +442,7 @@ static int64_t reach_of(const writing *x, const cg_space *batch) {
   return cg_space_reach(batch) + most;
 }
 
-/* Of all queries, of all heads. */
+/* One for each query of each head. */
 static int64_t n_sums(const cg_sdpa_backward *s) {
   int64_t n = s->queries;
   for (uint32_t d = 0; d < s->rank - 2; d++) n *= s->extents[d];

@@ -1,9 +1,9 @@
 /* sdpa in f32 arithmetic, of any strides: a block has 32 queries, and every key and value is read
  * once for all of them.
  *
- * Queries stay in shared memory, keys and values pass in tiles of 16. Eight threads have two
- * queries, 16 apart; of a tile each computes the scores of two keys, then adds the weighted values
- * to the columns it owns. What a query does not see is not added, not even times 0. */
+ * Queries stay in shared memory; keys and values are taken in tiles of 16. Eight threads share two
+ * queries, 16 apart; each computes the scores of two keys of a tile, then adds the weighted values to
+ * the columns it owns. What a query does not see is not added, not even times 0. */
 #include <stdlib.h>
 
 #include "codegen/internal.h"
@@ -133,7 +133,7 @@ static const char *stride_text(cg_writer *w, const cg_sdpa *s, const cg_view *v,
   return cg_number_text(w, v->strides[s->rank - back]);
 }
 
-/* $q, $Q, $getq, $ql, $qe of one view. */
+/* Sets the names of one view: $q, $Q, $getq, $ql, $qe. */
 static void set_view(cg_writer *w, const cg_sdpa *s, char letter, const cg_view *v) {
   cg_set_address(w, cg_text(w, "%c", letter), v);
   cg_set(w, cg_text(w, "%c", letter - 'a' + 'A'), cg_storage(v->dtype));

@@ -1,13 +1,13 @@
-/* sdpa of f16 and bf16 on tensor cores: a block has 64 queries, four warps 16 each, and keys pass in tiles
- * of 64.
+/* sdpa of f16 and bf16 on tensor cores: a block has 64 queries, each of its four warps 16, and takes keys in
+ * tiles of 64.
  *
  * A warp keeps its queries, the scores of a tile and the sums of its rows in registers, in the layout of the
  * instruction that multiplies (m16n8k16): lane 4 g + t has the rows g and g + 8, and of every 8 columns the
- * two at 2 t. Maximum and sum of a row are carried along, and what was added before is made smaller when the
- * maximum grows.
+ * two at 2 t. Maximum and sum of a row are running; when the maximum grows, what was added before is scaled
+ * down.
  *
- * Keys and values have one tile of shared memory each. While scores are computed the values arrive, while
- * values are added the next keys do. A row of a tile is cut into pieces of 16 bytes, and piece c of row r is
+ * Keys and values have one tile of shared memory each. While scores are computed the values arrive; while
+ * values are added the next keys arrive. A row of a tile is cut into pieces of 16 bytes, and piece c of row r is
  * at c ^ r (of the lowest bits), so that the eight rows that are read together are in different banks.
  *
  * Scores are exponentiated with base 2: exp(scale (s - top)) = exp2(sl (s - top)), with sl = |scale| log2(e).
@@ -58,9 +58,8 @@ static const char begin[] =
     "  for (int i = 0; i < DV / 8; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;\n"
     "  top[0] = top[1] = -WEIR_INF, sum[0] = sum[1] = 0;\n";
 
-/* A thread copies the same piece of every so many rows, at the same distance in shared memory: the
- * turn of the pieces repeats after 8 rows. Rows past the last key, and columns past the width, are
- * 0. */
+/* A thread copies the same piece of every n-th row, at equal distances in shared memory: n is a multiple
+ * of 8, after which the swizzle repeats. Rows past the last key, and columns past the width, are 0. */
 static const char place_tile[] =
     "  const int $x_y = (int)threadIdx.x / $P, $x_c = (int)threadIdx.x % $P;\n"
     "  const unsigned short *$x_p = $x + $x_y * $step + $x_c * 8;\n"
@@ -102,7 +101,7 @@ static const char scores[] =
     "      }\n"
     "    }\n";
 
-/* The next keys may come as soon as all warps have their scores. */
+/* The next keys may be copied as soon as all warps have their scores. */
 static const char weights[] =
     "    float smaller[2];\n"
     "#pragma unroll\n"

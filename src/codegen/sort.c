@@ -3,9 +3,9 @@
  * An element becomes a number: a key that grows as the order does, and its place in the line, by which
  * equal elements keep their order and all numbers differ. A block sorts in shared memory: some short
  * lines by a bitonic network; a long line, or a piece of one, by digits of 8 bits of the key, the lowest
- * first (radix.c). Sorted pieces go to scratch memory, as far as they are asked for, and in a second
- * launch each element finds its place: in every other piece it counts, by bisection, those that come
- * before it. */
+ * first (radix.c). As many elements of each sorted piece as are wanted go to scratch memory. In a second
+ * launch each element finds its place: by bisection it counts, in every other piece, the elements that
+ * come before it. */
 #include "codegen/sort.h"
 
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static bool is_wide(const sort_writer *x) {
 }
 
 /* ---- keys ---- */
-/* NaN is above every number, and -0 is 0. */
+/* NaN is above every number, and -0 equals 0. */
 static const char float_key[] = "      unsigned b = ((const $B *)p.at[$x])[ox + j * $xs];\n"
                                 "      if (b == $sign) b = 0;\n"
                                 "      const unsigned m = b & ($sign - 1);\n"
@@ -89,7 +89,7 @@ static const char load_end[] = "      s[t] = (unsigned long long)key << 32 | (un
                                "    }\n"
                                "  }\n";
 
-/* Pairs lie d apart; those of every other run of k are turned round, but in the last round none. */
+/* The elements of a pair are d apart. In every other run of k the order is reversed, except in the last round. */
 static const char network[] = "  for (int k = 2; k <= $P; k *= 2)\n"
                               "    for (int d = k / 2; d > 0; d /= 2) {\n"
                               "      __syncthreads();\n"

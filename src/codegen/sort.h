@@ -11,14 +11,14 @@ typedef struct sort_writer {
   const cg_lines *l;
   cg_space space; /* of the lines; views: the result, x */
   int64_t lines, end, pieces;
-  int64_t kept;          /* of each sorted piece: a power of two */
-  uint32_t piece, items; /* powers of two: of a piece; of a block, whole pieces */
+  int64_t kept;          /* elements kept of each sorted piece: a power of two */
+  uint32_t piece, items; /* elements of a piece; of a block, in whole pieces; powers of two */
   bool radix;
 } sort_writer;
 
 /* The template that makes `key` of element j of a line, as many bits as an element; sets its names. */
 const char *cg_sort_key(cg_writer *w, const cg_lines *l);
-/* oy and ox of `line`. */
+/* Declares oy and ox, the offsets of `line`. */
 void cg_sort_put_offsets(const sort_writer *x);
 
 /* The most elements of a piece (radix.c). */

@@ -10,7 +10,7 @@ static void copy_dim(cg_space *to, uint32_t d, const cg_space *from, uint32_t e)
   for (uint32_t v = 0; v < to->n_views; v++) to->strides[v][d] = from->strides[v][e];
 }
 
-/* Does dimension a belong outside of b? Decided by the first view that tells them apart. */
+/* Does dimension a belong outside of b? The first view in which their strides differ decides. */
 static bool goes_outside(const cg_space *s, uint32_t a, uint32_t b) {
   for (uint32_t v = 0; v < s->n_views; v++) {
     int64_t sa = llabs(s->strides[v][a]), sb = llabs(s->strides[v][b]);
@@ -29,7 +29,7 @@ static void sort_dims(cg_space *s) {
   }
 }
 
-/* One step of the outer dimension is a whole pass of the inner one, in every view. */
+/* Is one step of the outer dimension as far as the whole inner one, in every view? */
 static bool can_merge(const cg_space *s, uint32_t outer, uint32_t inner) {
   for (uint32_t v = 0; v < s->n_views; v++)
     if (s->strides[v][outer] != s->strides[v][inner] * s->extents[inner]) return false;
@@ -48,7 +48,7 @@ static void merge_dims(cg_space *s) {
   s->rank = last + 1;
 }
 
-/* Few ranks, so that few texts: dimensions of size 1 go in front. */
+/* Rounds the rank up by dimensions of size 1 in front: few different ranks mean few texts. */
 static void round_rank(cg_space *s) {
   uint32_t rank = s->rank <= 2 ? s->rank : s->rank <= 4 ? 4 : s->rank <= 8 ? 8 : IR_MAX_RANK;
   cg_space old = *s;
@@ -100,7 +100,7 @@ int64_t cg_space_reach(const cg_space *s) {
 /* ---- positions ---- */
 /* n / d == (high half of n * factor + n) >> shift for all n below 2^31. */
 int64_t cg_magic_of(int64_t divisor) {
-  uint64_t d = divisor > 0 ? (uint64_t)divisor : 1, shift = 0; /* of nothing, nothing is asked */
+  uint64_t d = divisor > 0 ? (uint64_t)divisor : 1, shift = 0; /* 0: never divided by */
   while (UINT64_C(1) << shift < d) shift++;
   uint64_t factor = ((UINT64_C(1) << 32) * ((UINT64_C(1) << shift) - d)) / d + 1;
   return (int64_t)(shift << 32 | (factor & UINT32_MAX));

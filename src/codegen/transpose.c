@@ -1,9 +1,9 @@
-/* Copies between two memories of which each is dense along a dimension of its own.
+/* Copies between a source and a result that are dense along different dimensions.
  *
- * A block moves a tile by way of shared memory: it reads along the source's dense dimension (columns, c)
- * and writes along the result's (rows' direction, r), each time a word of V elements per thread, so that
- * both memories are walked in long pieces. A tile has 32 words in both directions; its lines in shared
- * memory are one word longer, so that threads below one another meet different banks. */
+ * A block moves a tile through shared memory: it reads along the source's dense dimension, c, and writes
+ * along the result's, r, each time a word of V elements per thread, so that both are accessed in long
+ * pieces. A tile has 32 words in both directions; its lines in shared memory are one word longer, so that
+ * threads in a column access different banks. */
 #include "codegen/internal.h"
 
 enum { BLOCK = 256, WARPS = BLOCK / 32, LEAST = 16, WORD_BYTES = 4 };
@@ -26,7 +26,7 @@ static bool find_dims(transpose *t) {
   return t->c < t->r && s->extents[t->r] >= LEAST;
 }
 
-/* Is the view aligned wherever a word of it begins? */
+/* Is every word of the view aligned? */
 static bool aligned_along(const transpose *t, const cg_view *v, uint32_t view, uint32_t d) {
   cg_space others = *t->space;
   others.extents[d] = 1;
@@ -41,8 +41,8 @@ static void find_width(transpose *t) {
     t->width = 1;
 }
 
-/* The tiles: the space's dimensions, of which two count tiles; views are the result, the source, and how
- * far the tile's corner is from the first row and column. */
+/* The space of tiles: the same dimensions, but along r and c it counts tiles. Views: the result, the source, and
+ * how far the tile's corner is from the first row and column. */
 static cg_space tiles_of(const transpose *t) {
   cg_space s = *t->space;
   int64_t side = 32 * t->width;

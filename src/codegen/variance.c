@@ -1,18 +1,18 @@
 /* Variances in one pass.
  *
- * A thread takes the first element it meets, k, and sums the distances d from it and their squares. Then
+ * A thread takes its first element, k, and sums the distances d from it and their squares. Then
  *
  *   mean = k + sum(d) / n        squares = sum(d * d) - sum(d)^2 / n
  *
- * is as good as with two passes: k is one of the elements, so sum(d * d) is at most n times the squares,
- * and n is only what one thread has. Means are told as distances from the first element of all, in which
- * no digits are lost where all are far from zero. Of two sets the squares are
+ * is as accurate as with two passes: k is one of the elements, so sum(d * d) is at most n times the
+ * squares, and n is only what one thread has. Means are kept as distances from the first element of all,
+ * so that no digits are lost if all are far from zero. The squares of the union of two sets are
  *
  *   squares_a + squares_b + (mean_b - mean_a)^2 * n_a * n_b / (n_a + n_b)
  *
- * by which threads, warps and segments are joined, in a fixed order. `count`, `m` and `s` below are the
- * count, the means and the squares of a thread: of one result, or of $W of them side by side, which have
- * a count in common. */
+ * In this way threads, warps and segments are joined, in a fixed order. `count`, `m` and `s` below are the
+ * count, the means and the squares of a thread: of one result, or of $W neighbouring ones, which share a
+ * count. */
 #include "codegen/reduce.h"
 
 /* ---- one pass ---- */
@@ -23,7 +23,7 @@ static const char begin[] = "  $acc count = 0, m[$W], s[$W];\n"
 static const char first[] = "  if (result < results && begin + lane < end) {\n"
                             "  $acc k[$W], a[$V], b[$V];\n";
 
-/* Columns look at their first elements before. */
+/* With columns, the first elements are read before the loop. */
 static const char column_first[] = "  {\n"
                                    "    const ix item = begin + lane;\n";
 
@@ -32,7 +32,7 @@ static const char column_first_end[] =
     "    for (int e = 0; e < $W; e++) k[e] = ($acc)$get(x.e[e]);\n"
     "  }\n";
 
-/* Of a row a thread has few items: all are on their way before the first is looked at. */
+/* With rows, a thread has few items: all are being loaded before the first one is used. */
 static const char row_first[] = "  const $acc origin = ($acc)$get($from);\n"
                                 "  k[0] = 0;\n";
 
@@ -95,7 +95,7 @@ static void put_elements(const reduce_writer *x) {
 }
 
 /* ---- parts of others ---- */
-/* $on, $om, $os: what is joined to result e. */
+/* $on, $om, $os: count, mean and squares that are joined to those of result e. */
 static const char join_columns[] =
     "    {\n"
     "      const $acc on = $on, share = on > 0 ? on / (count + on) : 0;\n"
@@ -163,7 +163,7 @@ static const char row_warps[] = "  __shared__ $acc part[3][$warps];\n"
                                 "#pragma unroll\n"
                                 "  for (int i = 1; i < $warps; i++) {\n";
 
-/* The first warp joins what the others have; neighbouring threads touch neighbouring words. */
+/* The first warp joins what the others have; neighbouring threads access neighbouring words. */
 static const char column_warps[] =
     "  __shared__ $acc counts[$warps][$T], part[2][$warps][$T * $W];\n"
     "  if (threadIdx.x % 32 < $T) {\n"

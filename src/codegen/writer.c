@@ -1,4 +1,4 @@
-/* Text with its arguments, and what becomes of it: a launch. */
+/* Writes the text of a kernel and its arguments, which become a launch. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,7 +141,7 @@ const char *cg_key_text(cg_writer *w, int64_t number) {
 }
 
 /* ---- the launch ---- */
-/* $entry is the name, which needs the hash of the rest of the text. */
+/* $entry is the name of the kernel, which contains the hash of the rest of the text. */
 static const char frame[] = "typedef struct { char *at[$pointers]; } $entry_p;\n"
                             "typedef struct { long long at[$numbers]; } $entry_n;\n"
                             "WEIR_ENTRY __launch_bounds__($bounds)\n"
