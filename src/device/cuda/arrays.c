@@ -3,7 +3,7 @@
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
-/* Whether the caller's memory is memory of a GPU, and of which; managed memory is of any. */
+/* Finds out whether the caller's memory is on a GPU, and on which; managed memory is on all of them. */
 static status find_array(cuda_loaded *l, cuda_external *e) {
   CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -12,7 +12,7 @@ static status find_array(cuda_loaded *l, cuda_external *e) {
   int ordinal = -1;
   void *values[] = {&kind, &ordinal, &managed};
   CUdeviceptr p = (CUdeviceptr)(uintptr_t)e->caller;
-  if (p) /* of memory that it does not know the driver says nothing, and that is no error */
+  if (p) /* a failure is no error: the driver does not know all memory */
     TRY(cuda_try(l->cu->cuPointerGetAttributes(3, which, values, p), "asking for an address"));
   e->on_device = kind == CU_MEMORYTYPE_DEVICE || managed;
   e->is_pinned = kind == CU_MEMORYTYPE_HOST;
@@ -60,7 +60,7 @@ static status copy_out(cuda_loaded *l, const cuda_external *e, bool *copied) {
 
 static status find_arrays(cuda_loaded *l, void *const *inputs, void *const *outputs) {
   const rt_plan *own = l->base.plan;
-  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come before */
+  uint32_t before = l->share ? l->share->me : 0; /* ranks whose slots come first */
   l->has_managed = false;
   for (uint32_t i = 0; i < l->n_externals; i++) {
     cuda_external *e = &l->externals[i];
@@ -93,7 +93,7 @@ bool cuda_run_is_pageable(const cuda_loaded *l, const cuda_external *e) {
          plan_of(l)->buffers[e->buffer].size_bytes > 0;
 }
 
-/* As values of the calls, so that a graph of the caller's keeps those it was captured with. */
+/* Writes the seed by memset, whose value is part of the call: a graph of the caller's keeps the seed of its capture. */
 static status write_seed(const cuda_loaded *l, uint32_t rank, uint64_t seed) {
   CUstream stream = l->streams[cuda_main_stream(l, rank)].handle;
   CUdeviceptr at = l->ranks[rank].seed;

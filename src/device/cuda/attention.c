@@ -20,7 +20,7 @@ void cuda_att_open(cuda_att_library *x, int major, int minor, int processors) {
   x->disk.folder = -1;
   const cuda_dnn *dnn = cuda_dnn_load(&x->why);
   if (!dnn) return;
-  if (major < 8) { /* bf16 and asynchronous copies to shared memory came with it */
+  if (major < 8) { /* older GPUs have no bf16, and no asynchronous copies to shared memory */
     give_up(x, "the GPU is older than compute capability 8.0");
     return;
   }
@@ -60,7 +60,7 @@ void cuda_att_close(cuda_att_library *x, const cuda_vendor *cu, const allocator 
 /* ---- plans, kept ---- */
 enum { KEY_BYTES = 1024 };
 
-/* All of the shape, as text; the number is that of the form of graphs. */
+/* The shape as text. Its first number counts the versions of our graphs. */
 static size_t key_of(const cuda_attention *a, char key[KEY_BYTES]) {
   const int64_t *numbers = (const int64_t *)&a->shape;
   int at = snprintf(key, KEY_BYTES, "attention %d", a->ordered ? 3 : 2);
@@ -105,7 +105,7 @@ static void choose(const cuda_att_library *x, const cuda_vendor *cu, cuda_attent
   keep_on_disk(x, a, memory);
 }
 
-/* The lengths are constant: all positions count. Those of the keys are aligned too. */
+/* The lengths are constants: all positions count. Both lists are aligned. */
 static size_t lengths_bytes(const cuda_attention *a) {
   return round_up((size_t)a->shape.b * sizeof(int32_t));
 }
@@ -127,8 +127,8 @@ static status make_lengths(const cuda_vendor *cu, cuda_attention *a, const alloc
   return st;
 }
 
-/* With keys that are no multiple of 128, dq was not the same in every run. The form that promises it keeps
- * the gradients of the scores in its workspace, so it is taken where those are not too many. */
+/* If the number of keys is no multiple of 128, dq was not the same in every run. The form that guarantees it
+ * keeps the gradients of the scores in its workspace, so it is used if these are not too many. */
 static bool wants_order(const cuda_att_shape *s) {
   double scores = (double)s->b * (double)s->hq * (double)s->sq * (double)s->skv;
   return s->backward && s->skv % 128 != 0 && scores <= (double)(1 << 29);
@@ -138,7 +138,7 @@ static void find_plan(const cuda_att_library *x, const cuda_vendor *cu, cuda_att
                       const allocator *memory) {
   dnn_graph_init(&a->g, x->dnn);
   if (!find_on_disk(x, a, memory)) choose(x, cu, a, memory);
-  bool is_new = !a->from_disk && a->n_configs > 1; /* then it was timed */
+  bool is_new = !a->from_disk && a->n_configs > 1; /* it was timed, so it runs */
   a->works = a->plan != NULL && (is_new || cuda_att_runs(x, cu, a));
   if (a->works) a->workspace_bytes = cuda_att_workspace(x->dnn, a->plan);
 }
@@ -191,7 +191,7 @@ void cuda_att_explain(const cuda_att_shape *shape, const cuda_attention *a, cons
 }
 
 /* ---- runs ---- */
-/* Scratch: the workspace; of gradients, sums of rows, dQ in f32 and gradients that are not wanted follow. */
+/* Scratch memory: the workspace, then, for gradients, sums of rows, dQ in f32 and gradients that are not wanted. */
 static size_t rows_of(const cuda_attention *a) {
   const cuda_att_shape *s = &a->shape;
   return (size_t)(s->b * s->hq * s->sq);
@@ -260,7 +260,7 @@ static void add_memory(pack *p, const cuda_attention *a, const cuda_att_run *run
   if (!a->ordered) add_device(p, ATT_ID_SUM_DQ, at + sums_bytes(a));
 }
 
-/* A final pack cannot be changed; making one costs less than a microsecond. */
+/* A finalized pack cannot be changed; making one costs less than a microsecond. */
 static int execute(const cuda_dnn *dnn, void *handle, void *plan, const pack *p, void *workspace) {
   void *d = NULL;
   int st = dnn->cudnnBackendCreateDescriptor(DNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &d);

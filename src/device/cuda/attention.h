@@ -1,15 +1,15 @@
 /* Attention through cuDNN: its plans, chosen once and kept, and runs.
  *
- * A plan of the library serves one shape (attention_shape.h). It is made when the first program that has
- * that shape is loaded: from disk, where it was made before for this GPU and this version of the library;
- * else the library names configurations, those of its first engine are timed, and the fastest is kept, in
- * memory and on disk. So a choice is made once, and is the same in every later process.
+ * A plan of the library serves one shape (attention_shape.h). It is made when the first program with that
+ * shape is loaded. If it was made before for this GPU and this version of the library, it is read from
+ * disk. Otherwise the library names configurations, those of its first engine are timed, and the fastest is
+ * kept, in memory and on disk. So a choice is made once, and is the same in every later process.
  *
- * A run gives addresses and calls the library, on a stream or in a capture of one. The library writes to
- * its workspace while it runs: launches that may run side by side need a scratch each.
+ * A run passes addresses and calls the library, on a stream or in a capture of one. The library writes to
+ * its workspace while it runs: launches that may run at the same time need scratch memory each.
  *
- * A handle of the library belongs to one thread at a time. A GPU has two: one for making plans, under the
- * device's lock, and one for runs, of which the device has one at a time. */
+ * A handle of the library is used by one thread at a time. A GPU has two handles: one for making plans, under
+ * the device's lock, and one for runs, of which the device has one at a time. */
 #ifndef WEIR_DEVICE_CUDA_ATTENTION_H
 #define WEIR_DEVICE_CUDA_ATTENTION_H
 
@@ -19,24 +19,24 @@
 #include "device/cuda/vendor.h"
 
 /* ---- graphs (attention_graph.c) ---- */
-/* Names of the tensors of a graph: a side's number + 1, then what is not the caller's. */
+/* Identifiers of the tensors of a graph: a side's number + 1, then tensors that are not the caller's. */
 enum {
   ATT_ID_SIDES = 1,
-  ATT_ID_ROW_SUMS = ATT_ID_SIDES + N_ATT_SIDES, /* backward: of dO * O, f32 scratch */
+  ATT_ID_ROW_SUMS = ATT_ID_SIDES + N_ATT_SIDES, /* backward: sums of dO * O, f32 scratch */
   ATT_ID_SUM_DQ,                                /* backward: dQ in f32, scratch */
   ATT_ID_LENGTHS_Q,                             /* i32 per batch: positions that count */
   ATT_ID_LENGTHS_K,
   ATT_ID_SCALE, /* numbers */
-  ATT_ID_NEVER, /* what a masked score is */
+  ATT_ID_NEVER, /* the value of a masked score */
   ATT_ID_ONE,
   ATT_ID_N_KEYS, /* bottom right: i32 */
   ATT_ID_N_QUERIES,
   ATT_ID_END
 };
 
-/* Whether the graph masks by lengths, which up to 9.15 gradients need whose keys are no multiple of 128. */
+/* Does the graph mask by lengths? Up to version 9.15, gradients need that if the keys are no multiple of 128. */
 bool cuda_att_has_lengths(const cuda_att_shape *s, size_t version);
-/* The operations of attention, or of its gradient. */
+/* Builds the operations of attention, or of its gradient. */
 void cuda_att_graph(dnn_graph *g, const cuda_att_shape *s, bool ordered);
 
 /* ---- plans (attention_plan.c) ---- */
@@ -45,13 +45,13 @@ struct cuda_attention {
   cuda_attention *next;
   cuda_att_shape shape;
   bool works;  /* false: the library refused */
-  dnn_graph g; /* what the plan was made of; must outlive it */
+  dnn_graph g; /* the graph that the plan was made of; must outlive it */
   void *plan;
   size_t workspace_bytes;
   CUdeviceptr lengths; /* of all queries, then of all keys; 0: none */
-  uint32_t n_configs;  /* of the first engine */
+  uint32_t n_configs;  /* how many configurations the first engine has */
   bool from_disk;
-  bool ordered; /* dq is one product, in a fixed order, of gradients of scores that are in memory */
+  bool ordered; /* dq is a product of gradients of scores that are in memory: a fixed order */
 };
 
 /* What the plans of one GPU need. */
@@ -70,8 +70,8 @@ typedef struct cuda_att_plans {
   uint32_t n;
   void *plans[ATT_MOST_PLANS];
 } cuda_att_plans;
-/* Makes a->g and up to `most` plans of the first engine; none: a->g.why says why. `description`: of a device
- * (DEVICEPROP) that need not be there, instead of a handle. */
+/* Makes a->g and up to `most` plans of the first engine; if there is none, a->g.why says why. `description`
+ * describes a device (DEVICEPROP) that need not be present, instead of a handle. */
 void cuda_att_build(cuda_attention *a, void *handle, void *description, uint32_t most,
                     cuda_att_plans *result);
 /* A plan from what cuda_att_json() gave; NULL: it does not fit this library or device. */
@@ -79,12 +79,12 @@ void *cuda_att_from_json(const cuda_dnn *dnn, void *handle, const void *json, si
 /* The plan as text, allocated from `memory`; NULL: the library has none, or there is no memory. */
 char *cuda_att_json(const cuda_dnn *dnn, void *plan, const allocator *memory, size_t *size_bytes);
 size_t cuda_att_workspace(const cuda_dnn *dnn, void *plan);
-/* The number of the fastest, timed on memory that is allocated meanwhile; the first if there is none
- * (attention_time.c). */
+/* The number of the fastest plan. Plans are timed on memory that is allocated for it; if there is none, it is the
+ * first plan (attention_time.c). */
 uint32_t cuda_att_fastest(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
                           const cuda_att_plans *plans);
 /* Runs a->plan once, so that what the library loads on first use is not loaded within a capture. False: it
- * cannot run; true also where there is no memory to try. */
+ * cannot run; true also if there is no memory to try. */
 bool cuda_att_runs(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a);
 
 /* ---- of a GPU, whose context is current (attention.c) ---- */
@@ -96,8 +96,8 @@ void cuda_att_close(cuda_att_library *x, const cuda_vendor *cu, const allocator 
 NODISCARD status cuda_attention_get(cuda_att_library *x, const cuda_vendor *cu,
                                     const cuda_att_shape *shape, const allocator *memory,
                                     const cuda_attention **result);
-/* With WEIR_CUDNN_EXPLAIN set: a line on standard error that says what computes it. NULL: a kernel, since
- * `why`; if that is NULL too, the library refused. */
+/* If WEIR_CUDNN_EXPLAIN is set, writes to standard error what computes the shape. `a` NULL: a kernel, for the
+ * reason `why`; if that is NULL too, the library refused. */
 void cuda_att_explain(const cuda_att_shape *shape, const cuda_attention *a, const char *why);
 /* Bytes of scratch that a run needs, aligned to 256. */
 size_t cuda_attention_scratch(const cuda_attention *a);
@@ -108,7 +108,7 @@ typedef struct cuda_att_run {
   CUdeviceptr scratch;
   CUstream stream;
 } cuda_att_run;
-/* The failure of a run, as a status. */
+/* Turns a failed run's status of the library into a status. */
 NODISCARD status cuda_att_failure(int of_library);
 /* Returns a status of the library. */
 int cuda_attention_run(const cuda_dnn *dnn, void *handle, const cuda_attention *a,

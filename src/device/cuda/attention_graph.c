@@ -1,5 +1,5 @@
-/* Attention as a graph of cuDNN's operations. The library knows these graphs by their form, so their order
- * is always the same. */
+/* Attention as a graph of cuDNN's operations. The library recognizes these graphs by their form, so the order of
+ * operations is always the same. */
 #include "device/cuda/attention.h"
 
 enum { F32 = DNN_DATA_FLOAT, I32 = DNN_DATA_INT32, TRUTH = DNN_DATA_BOOLEAN };
@@ -11,8 +11,8 @@ typedef struct graph {
   int io;          /* the dtype of the caller's tensors */
   dnn_dims scores; /* [b, hq, sq, skv] */
   dnn_dims rows;   /* [b, hq, sq, 1] */
-  void *never;     /* a masked score; made once */
-  void *nq, *nk;   /* lengths; NULL: all */
+  void *never;     /* the value of a masked score; made once */
+  void *nq, *nk;   /* lengths; NULL: all positions count */
 } graph;
 
 bool cuda_att_has_lengths(const cuda_att_shape *s, size_t version) {
@@ -138,7 +138,7 @@ static void *across(graph *x, void *scores) {
   return y;
 }
 
-/* to = aᵀ · b, where the heads of keys are fewer summed over their group. */
+/* to = aᵀ · b; if there are fewer heads of keys, summed over the group of each. */
 static void into_keys(graph *x, void *a, void *b, cuda_att_side to) {
   dnn_lengths cut = {.m = x->nk, .k = x->nq};
   void *y = side(x, to);
@@ -153,7 +153,7 @@ static void into_keys(graph *x, void *a, void *b, cuda_att_side to) {
   dnn_reduce(x->g, DNN_REDUCE_TENSOR_ADD, of_queries, y);
 }
 
-/* Of the product of o and its gradient: a tensor of its own, for all that follows. */
+/* The row sums of o times its gradient, as a tensor in memory, which later operations read. */
 static void *row_sums(graph *x, void *o, void *grad) {
   void *sum = f32_of(x, x->rows);
   void *y = dnn_tensor(x->g, ATT_ID_ROW_SUMS, F32, x->rows, dnn_packed(x->rows));
@@ -163,7 +163,7 @@ static void *row_sums(graph *x, void *o, void *grad) {
   return y;
 }
 
-/* What a query gave each key its share of, from the statistics that the result was made with. */
+/* The weights of each query's keys, computed again from the statistics of the forward run. */
 static void *shares(graph *x, void *q, void *k, void *scale) {
   void *s = f32_of(x, x->scores);
   dnn_matmul(x->g, q, k, s, (dnn_lengths){.m = x->nq, .n = x->nk});

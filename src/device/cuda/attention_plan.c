@@ -21,7 +21,7 @@ static void *make_graph(making *m) {
   return d;
 }
 
-/* No configuration, and success: that is how the library refuses. */
+/* Asks for configurations. If the library refuses the graph, it returns success and none. */
 static void ask(making *m, void *graph) {
   dnn_graph *g = m->g;
   int mode = DNN_HEUR_MODE_A;
@@ -82,7 +82,7 @@ static void *make_plan(making *m, uint32_t config, int *st) {
   if (!*st) *st = dnn->cudnnBackendFinalize(plan);
   if (!*st) return plan;
   dnn_graph *g = m->g;
-  if (config == 0) { /* the reason of the first is the one to tell */
+  if (config == 0) { /* the reason for the first one is reported */
     dnn_fail(g, *st, "a plan");
     g->status = DNN_STATUS_SUCCESS;
   }
@@ -90,7 +90,7 @@ static void *make_plan(making *m, uint32_t config, int *st) {
   return NULL;
 }
 
-/* Other engines than the first one's are the older kernels, at half its speed: only where it has none. */
+/* Other engines than the first one are older kernels, at half its speed: they are used only if it has no plan. */
 void cuda_att_build(cuda_attention *a, void *handle, void *description, uint32_t most,
                     cuda_att_plans *result) {
   making m = {.g = &a->g, .handle = handle, .description = description};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A stride or a start that is no multiple of this gives wrong numbers and no error. */
+/* If a stride or a start is no multiple of this, the library computes wrong numbers without an error. */
 enum { UNIT_BYTES = 16, UNIT = 8 };
 enum { B, H, S, N_STRIDES };
 enum { MOST_BACKWARD_WIDTH = 256 };
@@ -16,7 +16,7 @@ static bool is_of_keys(cuda_att_side side) {
   return side == ATT_K || side == ATT_V || side == ATT_DK || side == ATT_DV;
 }
 
-/* The batch of all sides while it is brought to two dimensions. */
+/* The batch of all sides, while it is reduced to two dimensions. */
 typedef struct batch {
   uint32_t rank;
   int64_t extents[IR_MAX_RANK];
@@ -31,7 +31,7 @@ typedef struct reading {
   const rt_view *views[N_ATT_SIDES]; /* NULL: none */
   uint32_t operand[N_ATT_SIDES];     /* NO_OPERAND: a result */
   bool used[N_ATT_SIDES];
-  const rt_view *base; /* the first result, which windows are told of */
+  const rt_view *base; /* the first result, whose dimensions windows refer to */
   cuda_att_shape *shape;
   cuda_att_places *places;
   batch batch;
@@ -134,8 +134,8 @@ static uint32_t lead_of(cuda_att_side side, const rt_view *v) {
   return v->rank - (side == ATT_STATS ? 1 : 2);
 }
 
-/* Grouped heads: of the keys' heads that were not cut, those that the window's queries read. They are
- * whole groups, or one head. */
+/* Grouped heads that were not cut to the window: finds the keys' heads that the window's queries read. The
+ * queries must be whole groups, or read one head. */
 static bool place_group(reading *r, uint32_t d, int64_t extent, int64_t *first, int64_t *count) {
   int64_t all = r->batch.extents[d], whole = r->task->whole ? r->task->whole[d] : all;
   if (whole % extent) return refuse(r, "heads that do not divide");
@@ -146,7 +146,7 @@ static bool place_group(reading *r, uint32_t d, int64_t extent, int64_t *first, 
   return is_whole || *count == 1 || refuse(r, "a window of parts of groups");
 }
 
-/* Steps of one side along dimension d of the batch, and how many it has. */
+/* Sets the stride of one side along dimension d of the batch, and how many heads it has there. */
 static bool place(reading *r, cuda_att_side side, uint32_t d) {
   batch *x = &r->batch;
   const rt_view *v = r->views[side];
@@ -195,8 +195,8 @@ static bool falls_together(const batch *x, uint32_t d) {
   return true;
 }
 
-/* Neighbours become one only where there are more than two: heads stay apart from batches, which the
- * library's own choices look at. */
+/* Merges neighbouring dimensions only while there are more than two: heads stay apart from batches, since the
+ * library's own choices depend on both. */
 static void collapse(batch *x) {
   for (uint32_t d = x->rank; d-- > 0;)
     if (x->extents[d] == 1) remove_dim(x, d);
@@ -268,7 +268,7 @@ static bool check_strides(reading *r, cuda_att_side side) {
   return true;
 }
 
-/* Heads of keys that all are one: the library is told so. */
+/* Finds batch and heads. If all heads of keys are the same memory, there is one. */
 static bool read_heads(reading *r) {
   cuda_att_shape *s = r->shape;
   const batch *x = &r->batch;
@@ -286,9 +286,9 @@ static bool read_heads(reading *r) {
 }
 
 /* ---- masks ---- */
-/* A causal query sees the keys up to its position in the whole, so no query
- * sees keys past the last query's: without them the window's last query sees all, which the library calls
- * aligned at the bottom right. Gradients need all keys, and have no windows along the queries. */
+/* A causal query sees the keys up to its position in the whole tensor, so no query sees keys past the last query's
+ * position. Without those, the window's last query sees all keys: the library calls this mask aligned at the
+ * bottom right. Gradients need all keys, and have no windows along the queries. */
 static bool read_mask(reading *r) {
   cuda_att_shape *s = r->shape;
   uint32_t rank = r->base->rank;
@@ -303,8 +303,8 @@ static bool read_mask(reading *r) {
   return true;
 }
 
-/* Queries that are not cut to the window begin further in, and so do values along their width. Gradients have
- * no such windows. */
+/* Queries that are not cut to the window are moved to where it begins, and so are values along their width.
+ * Gradients have no such windows. */
 static bool place_window(reading *r) {
   uint32_t rank = r->base->rank;
   int64_t row = at_offset(r, rank - 2), column = at_offset(r, rank - 1);
@@ -326,7 +326,7 @@ static void set_packed(cuda_att_shape *s, cuda_att_side side) {
   for (uint32_t i = N_STRIDES; i-- > 0; packed *= extents[i]) s->strides[side][i] = packed;
 }
 
-/* The strides of all sides, if all of them may be. */
+/* Sets the strides of all sides; false: the library cannot take one of them. */
 static bool read_strides(reading *r) {
   for (uint32_t i = 0; i < N_ATT_SIDES; i++) {
     cuda_att_side side = (cuda_att_side)i;

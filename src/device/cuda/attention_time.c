@@ -23,7 +23,7 @@ static size_t side_bytes(const cuda_att_shape *s, uint32_t side) {
   return ((size_t)cuda_att_reach(s, (cuda_att_side)side) * size + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* All sides and the largest scratch in one block; false: there is no memory for it. */
+/* Allocates one block for all sides and the largest scratch memory; false: there is no memory for it. */
 static bool allocate(timing *t, const cuda_att_plans *plans) {
   size_t bytes = 0, scratch = 0, at[N_ATT_SIDES];
   for (uint32_t i = 0; i < plans->n; i++) {
@@ -63,7 +63,7 @@ static void clean_up(timing *t) {
   if (t->run.stream) (void)cu->cuStreamDestroy(t->run.stream);
 }
 
-/* Of `n` runs one after the other, per run; negative: it failed. */
+/* The time per run of `n` runs, one after the other; negative: it failed. */
 static float time_runs(timing *t, uint32_t n) {
   const cuda_vendor *cu = t->cu;
   float ms = 0;
@@ -93,7 +93,7 @@ static float time_plan(timing *t, void *plan) {
   return best;
 }
 
-/* Another than the library's first choice must be clearly faster. */
+/* A plan that is not the library's first choice must be clearly faster to be taken. */
 uint32_t cuda_att_fastest(const cuda_att_library *x, const cuda_vendor *cu, cuda_attention *a,
                           const cuda_att_plans *plans) {
   timing t = {.x = x, .cu = cu, .a = a};

@@ -12,7 +12,7 @@ static size_t round_up(size_t bytes) { return (bytes + CUDA_ALIGN - 1) / CUDA_AL
 /* ---- blocks ---- */
 static CUresult take_block(const cuda_device *d, bool mapped, size_t bytes, cuda_block *b) {
   const rt_device_memory *m = &d->options.memory;
-  /* what other processes open is the driver's: theirs would be a part of a larger block */
+  /* memory that other processes open comes from the driver: the caller's may be part of a larger block */
   b->is_callers = m->alloc && !mapped;
   if (b->is_callers) b->at = (CUdeviceptr)(uintptr_t)m->alloc(m->context, (int32_t)b->gpu, bytes);
   CUresult got = b->is_callers ? CUDA_SUCCESS : d->cu->cuMemAlloc(&b->at, bytes);
@@ -66,7 +66,7 @@ static void reserve_place(cuda_loaded *l, cuda_external *e) {
   e->place_at = reserve(&l->ranks[e->rank], bytes);
 }
 
-/* By stream, since tasks of different streams run at the same time. */
+/* Tasks of one stream share scratch memory; those of different streams run at the same time. */
 static void lay_out_scratch(cuda_loaded *l) {
   size_t *bytes = ARENA_ARRAY(&l->memory, l->n_streams, size_t);
   size_t *at = ARENA_ARRAY(&l->memory, l->n_streams, size_t);
@@ -101,7 +101,7 @@ static void list_by_offset(gaps *g, arena *memory) {
   }
 }
 
-/* The first place in the pool that no buffer has while the instruction runs. */
+/* The first place in the pool that no buffer uses while the instruction runs. */
 static size_t find_gap(const gaps *g, uint32_t instr, size_t bytes) {
   size_t end = 0;
   for (uint32_t i = 0; i < g->n; i++) {
@@ -116,8 +116,8 @@ static size_t find_gap(const gaps *g, uint32_t instr, size_t bytes) {
   return end;
 }
 
-/* Tasks of a plan that runs in order have theirs there: what other tasks have in the same bytes is
- * gone, or comes later. The pool grows where that does not suffice. */
+/* Places the scratch memory of tasks in the pool, if the plan runs in order: what other tasks have in the
+ * same bytes is used before or later. The pool grows if there is not enough room. */
 static void place_in_pool(cuda_loaded *l) {
   enum { MOST_BUFFERS = 2048, MOST_STEPS = 10 * 1000 * 1000 };
   const rt_plan *plan = plan_of(l);
@@ -141,7 +141,7 @@ static void place_in_pool(cuda_loaded *l) {
   }
 }
 
-/* What other processes must know of a rank's block comes first, where they can tell too. */
+/* Lays out the blocks. What other processes access in a rank's block comes first, where they can compute its place. */
 void cuda_blocks_lay_out(cuda_loaded *l) {
   place_in_pool(l);
   for (uint32_t r = 0; r < l->n_ranks; r++) {
@@ -156,7 +156,7 @@ void cuda_blocks_lay_out(cuda_loaded *l) {
   lay_out_scratch(l);
 }
 
-/* From offsets to addresses. */
+/* Turns offsets into addresses. */
 static void place_all(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks; r++) {
     cuda_rank *x = &l->ranks[r];
@@ -196,7 +196,7 @@ static status find_block(cuda_loaded *l, uint32_t rank, cuda_block **result) {
   return STATUS_OK;
 }
 
-/* The host waits for the run that the shared blocks are used by. */
+/* Lets the host wait for the run that uses the shared blocks. */
 static status settle_last(cuda_loaded *l) {
   cuda_loaded *last = l->device->last;
   if (!last || !last->is_pending) return STATUS_OK;
@@ -262,7 +262,7 @@ status cuda_blocks_follow(cuda_loaded *l, CUstream stream) {
 
 void cuda_blocks_leave(cuda_loaded *l) {
   cuda_device *d = l->device;
-  if (d->last == l) { /* only its own runs make it so */
+  if (d->last == l) { /* only runs of `l` set that, so no lock is needed to read it */
     (void)pthread_mutex_lock(&d->run);
     d->last = NULL;
     (void)pthread_mutex_unlock(&d->run);

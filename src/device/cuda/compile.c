@@ -1,4 +1,4 @@
-/* The kernels of a loaded plan: collected GPU by GPU, then compiled all at once. */
+/* Compiles the kernels of a loaded plan: collects them GPU by GPU, then compiles all at once. */
 #include "device/cuda/device.h"
 
 typedef struct collected {
@@ -51,7 +51,7 @@ static status compile_gpu(cuda_loaded *l, uint32_t gpu) {
   return STATUS_OK;
 }
 
-/* The first rank on a GPU compiles for all there. */
+/* The first rank on a GPU compiles for all ranks there. */
 status cuda_program_compile(cuda_loaded *l) {
   bool done[CUDA_MAX_GPUS] = {false};
   for (uint32_t r = 0; r < l->n_ranks; r++) {

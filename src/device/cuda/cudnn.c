@@ -19,7 +19,7 @@ static const cuda_symbol symbols[] = {
 };
 #undef FUNCTION
 
-/* Older ones are untried, or compute attention wrongly (9.10.0, 9.10.1). */
+/* Older versions are untested, or compute attention wrongly (9.10.0, 9.10.1). */
 enum { OLDEST = 91002 };
 
 static void load_once(void) {

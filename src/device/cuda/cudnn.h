@@ -1,10 +1,10 @@
 /* cuDNN, loaded at run time: the library, and graphs of its operations under construction.
  *
- * The graph interface is a dozen functions over descriptors, made, given attributes, and finalized. Its
- * functions are in cudnn.def, its constants in cudnn_values.def; as the ABI of version 9 is fixed, no
- * header of the library is needed to build.
+ * The graph interface is a dozen functions on descriptors, which are created, given attributes, and
+ * finalized. Its functions are in cudnn.def, its constants in cudnn_values.def; the ABI of version 9 is
+ * fixed, so no header of the library is needed to build.
  *
- * A graph under construction keeps the first failure; what is called after it does nothing. */
+ * A graph under construction keeps the first failure; later calls do nothing. */
 #ifndef WEIR_DEVICE_CUDA_CUDNN_H
 #define WEIR_DEVICE_CUDA_CUDNN_H
 
@@ -25,8 +25,8 @@ typedef struct cuda_dnn {
   size_t version; /* 91900: 9.19.0 */
 } cuda_dnn;
 
-/* The library, loaded by the first call; NULL: it is missing or not to be used, and *why says so.
- * WEIR_CUDNN_LIBRARY names another one; "none" is none. */
+/* The library, loaded by the first call; NULL: it is missing or must not be used, and *why says so.
+ * WEIR_CUDNN_LIBRARY names another one; "none": do not use it. */
 const cuda_dnn *cuda_dnn_load(const char **why);
 
 /* ---- descriptors ---- */
@@ -42,7 +42,7 @@ typedef struct dnn_graph {
   void *all[DNN_MOST_DESCRIPTORS];
   void *ops[DNN_MOST_OPS];
   uint32_t n_all, n_ops;
-  int64_t next_id; /* of a virtual tensor */
+  int64_t next_id; /* for the next virtual tensor */
   int status;
   char why[512]; /* of the first failure */
 } dnn_graph;
@@ -59,12 +59,12 @@ void dnn_finish(dnn_graph *g, void *descriptor, const char *what);
 void *dnn_tensor(dnn_graph *g, int64_t id, int dtype, dnn_dims dims, dnn_dims strides);
 void *dnn_virtual(dnn_graph *g, int dtype, dnn_dims dims);
 void *dnn_virtual_view(dnn_graph *g, int dtype, dnn_dims dims, dnn_dims strides);
-/* One number, whose address in a run is one of the host. */
+/* One number, which in a run is in memory of the host. */
 void *dnn_scalar(dnn_graph *g, int64_t id, int dtype);
 
 /* ---- operations ---- */
 typedef struct dnn_lengths {
-  void *m, *n, *k; /* tensors that cut the product; NULL: not cut */
+  void *m, *n, *k; /* tensors of lengths that limit the product; NULL: not limited */
 } dnn_lengths;
 void dnn_matmul(dnn_graph *g, void *a, void *b, void *c, dnn_lengths cut);
 /* y = mode(x, b), computed in `precision`; b may be NULL. */

@@ -6,7 +6,7 @@
 #include "device/cuda/speed.h"
 
 /* ---- callers ---- */
-/* Calls may lie in one another; the outermost counts. */
+/* Calls may be nested; the outermost one counts. */
 static _Thread_local struct {
   uint32_t depth;
   CUstreamCaptureMode mode; /* the caller's */
@@ -64,7 +64,7 @@ static void close_gpu(cuda_device *d, cuda_gpu *g) {
   g->entry = NULL;
 }
 
-/* That a context is lost the library does not say; its default stream does. */
+/* The library does not say whether the context is lost; the default stream does. */
 static status open_products(const cuda_vendor *cu, cuda_gpu *g) {
   cublasStatus_t opened = cu->cublasLtCreate(&g->lt);
   CUresult r = opened == CUBLAS_STATUS_SUCCESS ? CUDA_SUCCESS : cu->cuStreamQuery(NULL);
@@ -165,8 +165,8 @@ static status device_open(const rt_device_options *options, const allocator *mem
   return st;
 }
 
-/* The data move on streams of the GPUs. Between processes, endpoints serve to find each other's memory,
- * and to fail together. */
+/* Data move on streams of the GPUs. Processes need endpoints to find each other's memory, and to fail
+ * together. */
 static void device_attach(rt_device *device, rt_comm *const *endpoints, uint32_t n,
                           int64_t timeout_ns) {
   cuda_device *d = (cuda_device *)device;
@@ -200,7 +200,7 @@ static void device_measure(rt_device *device, rt_speed *result) {
   cuda_caller_leave(d->cu, caller);
 }
 
-/* Ranks of other processes are on the GPUs of this machine too. */
+/* Ranks of other processes share the GPUs of this machine. */
 static rt_speed device_speed(rt_device *device, const rt_speed *machine, uint32_t ranks) {
   cuda_device *d = (cuda_device *)device;
   if (d->world.endpoint) ranks = d->world.endpoint->n_ranks;
@@ -208,7 +208,7 @@ static rt_speed device_speed(rt_device *device, const rt_speed *machine, uint32_
   s.through_host = d->options.link_host || !all_peers(d, ranks < d->n_gpus ? ranks : d->n_gpus);
   cuda_measured m = machine ? cuda_speed_figures(machine) : (cuda_measured){0};
   rt_speed result = cuda_speed_model(&m, &s);
-  if (d->options.graph) result.issue_ns = result.call_ns = 0; /* it is launched at once */
+  if (d->options.graph) result.issue_ns = result.call_ns = 0; /* the whole graph is one launch */
   return result;
 }
 
@@ -223,7 +223,7 @@ static void device_unload(rt_loaded *loaded) {
   memory_free(d->memory, l);
 }
 
-/* Where no run is under way; otherwise it gets its memory when it first runs. */
+/* Allocates memory, unless a run is under way: then the plan gets its memory when it first runs. */
 static status take_memory(cuda_loaded *l) {
   cuda_device *d = l->device;
   if (pthread_mutex_trylock(&d->run) != 0) return STATUS_OK;
@@ -232,8 +232,8 @@ static status take_memory(cuda_loaded *l) {
   return st;
 }
 
-/* `plans`: of all ranks, which are processes; NULL: what there is is in `plan`. */
-/* Of a driver that has no memory left, for streams and whatever else a plan needs. */
+/* Adds the program's place to a failure of the driver, which has no memory left for streams or something else that a
+ * plan needs. */
 static status place_failure(const rt_plan *plan, status st) {
   char message[256];
   bool is_drivers = strncmp(status_message(), "cuda: ", 6) == 0;
@@ -244,6 +244,7 @@ static status place_failure(const rt_plan *plan, status st) {
   return rt_fail_in_run(plan, st, message);
 }
 
+/* `plans`: those of all ranks, if ranks are processes; NULL: all ranks are in `plan`. */
 static status load(cuda_device *d, const rt_plan *plan, const rt_plan *const *plans, uint32_t n,
                    rt_loaded **result) {
   cuda_loaded *l = memory_alloc(d->memory, sizeof *l);

@@ -1,11 +1,11 @@
-/* What kernels find wrong while they run: indexes, positions and lengths that are out of range.
+/* Errors that kernels find while they run: indexes, positions and lengths that are out of range.
  *
- * A task that may find something has records in pinned memory of the host. A kernel writes there
- * only when it finds something, and a record keeps what was found first until it is told. So
- * nothing is copied or cleared for a run that is right, and the host waits for no run to learn that
- * it was. A run that the host waits for anyhow is told at its end. Another one, on the caller's
- * streams or in a graph of the caller's, is told by the next call that runs something on the
- * device; if there is none, the log has it when the plan is given back. */
+ * A task that may find an error has records in pinned memory of the host. A kernel writes to a record
+ * only when it finds an error, and the record keeps the first one until it is reported. So nothing is
+ * copied or cleared for a run without errors, and the host need not wait for it. If the host waits for a
+ * run anyway, its error is reported at its end. The error of another run, on the caller's streams or in
+ * a graph of the caller's, is reported by the next call that runs something on the device; if there is
+ * none, it is written to the log when the plan is unloaded. */
 #include "device/cuda/errors.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ void cuda_errors_clear(cuda_loaded *l) {
   if (l->n_errors) memset(l->errors, 0, l->n_errors * sizeof(cg_error));
 }
 
-/* A kernel may be about to write one. */
+/* Has any record an error? Kernels may be writing to records. */
 static bool is_raised(const cuda_loaded *l) {
   bool any = false;
   for (uint32_t i = 0; i < l->n_errors; i++)
@@ -44,8 +44,8 @@ static bool is_raised(const cuda_loaded *l) {
   return any;
 }
 
-/* ---- what is told ---- */
-/* The first record of a task that was raised; n_indexed: none. */
+/* ---- reporting ---- */
+/* The first record of a task that has an error; n_indexed: none has. */
 static uint32_t first_raised(const cuda_loaded *l, const cuda_task *t, const cg_error **why) {
   uint32_t record = t->error, n = t->kernel ? t->kernel->n_indexed : 0, i = 0;
   for (uint32_t r = 0; r < l->streams[t->stream].rank; r++) record += l->ranks[r].n_errors;
@@ -72,7 +72,7 @@ static status fail_in(const cuda_loaded *l, const cuda_task *task, uint32_t reco
   return rt_fail_at(plan_of(l), instr_of(l, task), st, message);
 }
 
-/* Of several tasks that met a wrong index, the first in the plan is told. */
+/* If several tasks found errors, that of the first one in the plan is reported. */
 static status tell(cuda_loaded *l, const char *when) {
   const cuda_task *first = NULL;
   const cg_error *why = NULL, *raised;
@@ -110,7 +110,7 @@ static void leave(cuda_device *d, cuda_loaded *l) {
   l->is_followed = false;
 }
 
-/* A graph of the caller's may run at any time. */
+/* Are all runs of the plan over? Never for a captured plan: a graph of the caller's may run at any time. */
 static bool is_over(cuda_loaded *l) {
   CUevent end = l->events[l->order.n_events];
   l->current_gpu = UINT32_MAX; /* another context may be current */
@@ -118,7 +118,7 @@ static bool is_over(cuda_loaded *l) {
   return !l->is_pending || l->cu->cuEventQuery(end) == CUDA_SUCCESS;
 }
 
-/* What is over is looked at once more: it may have ended between the two questions. */
+/* A plan whose runs are over is checked for errors after that is known: its run may have ended just before. */
 status cuda_errors_earlier(cuda_device *d) {
   for (cuda_loaded *l = d->followed, *next; l; l = next) {
     next = l->next_followed;
@@ -158,7 +158,7 @@ void cuda_errors_leave(cuda_loaded *l) {
   (void)pthread_mutex_unlock(&d->run);
 }
 
-/* Nobody is left to whom it could be told. */
+/* Writes the error to the log: no call is left that could return it. */
 void cuda_errors_end(cuda_loaded *l) {
   if (!l->errors) return;
   if (is_raised(l) && tell(l, " (found by an earlier run)") != STATUS_OK) {

@@ -7,8 +7,7 @@
 #include "device/cuda/device.h"
 #include "device/cuda/vendor.h"
 
-/* Whether the machine has a GPU that the driver is missing for: vendor 10de among the devices on
- * its buses. */
+/* Has the machine a GPU without a driver? Looks for vendor 10de among the devices on its buses. */
 static bool has_gpu(void) {
   glob_t found;
   bool any = false;

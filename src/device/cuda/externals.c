@@ -31,7 +31,8 @@ static void note_write(const cuda_loaded *l, coverage *c, uint32_t view, uint32_
   c->written[v->buffer] += times * view_bytes(v);
 }
 
-/* An output must come in too if the plan reads it before it writes it, or does not write all of it. */
+/* Finds the outputs that must be copied in, too: the plan reads them before it writes them, or does not write all of
+ * them. */
 static void find_coverage(cuda_loaded *l, coverage *c) {
   const rt_plan *plan = plan_of(l);
   c->written = ARENA_ARRAY(&l->memory, plan->n_buffers, int64_t);

@@ -10,7 +10,7 @@
 enum { THREADS = 256, MOST_BLOCKS = 1024, VECTOR_BYTES = 16 };
 
 /* ---- text ---- */
-/* $ becomes a hash of the text: names that end in it clash with no other text's. */
+/* $ becomes a hash of the text, so that names do not clash with those of other texts. */
 typedef struct element {
   const char *stored, *computed; /* C types */
   const char *load, *store;      /* bodies of functions from one to the other, of x */
@@ -54,7 +54,7 @@ static const char *expression_of(ir_combine op, ir_dtype t) {
   impossible("a reduction");
 }
 
-/* One source: bits are copied, whatever they mean. */
+/* For one source: copies bits, whatever they mean. */
 static void write_copy(const issue_fold *f, uint32_t width, strbuf *out) {
   strbuf_printf(
       out,
@@ -69,7 +69,7 @@ static void write_copy(const issue_fold *f, uint32_t width, strbuf *out) {
       (unsigned)(width * ir_dtype_size_bytes(f->dtype)));
 }
 
-/* Text depends on what makes code differ: op, dtype, how many, how wide. */
+/* The text depends only on what makes code differ: op, dtype, number of sources and results, width. */
 static void write_text(const issue_fold *f, uint32_t width, strbuf *out) {
   element e = element_of(f->dtype);
   strbuf_printf(out,
@@ -107,7 +107,7 @@ static void write_text(const issue_fold *f, uint32_t width, strbuf *out) {
 }
 
 /* ---- preparing ---- */
-/* Elements that one access may take: as many as fit 16 bytes, if all begin at a multiple of that. */
+/* How many elements one access takes: as many as fit 16 bytes, if all places begin at a multiple of that. */
 static uint32_t width_of(const issue_fold *f) {
   int64_t size = (int64_t)ir_dtype_size_bytes(f->dtype);
   int64_t bits = f->count * size;

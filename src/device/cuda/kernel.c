@@ -1,4 +1,4 @@
-/* From a task to launches: the table of families, and which tasks may share them. */
+/* Turns a task into launches: the table of families, and which tasks may share launches. */
 #include "device/cuda/kernel.h"
 
 #include "device/cuda/kernel_body.h"

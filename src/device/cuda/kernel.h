@@ -1,7 +1,7 @@
 /* CUDA kernels: a task of a plan as launches of generated code, and the cache of compiled programs.
  *
- * Preparing a task writes text (codegen/) and needs neither CUDA nor a GPU. Loading compiles the text,
- * or finds it compiled in memory or on disk. Running is then
+ * Preparing a task writes text (codegen/) and needs neither CUDA nor a GPU. Loading compiles the text, or
+ * finds it compiled in memory or on disk. Running is then
  *
  *   for each launch l:
  *     for each pointer i: address[i] = start of pointers[i] + pointers[i].offset_bytes
@@ -9,20 +9,20 @@
  *     cuLaunchKernel(function, l->grid[0], l->grid[1], l->grid[2], l->block, 1, 1,
  *                    l->shared_bytes, stream, params, NULL)
  *
- * on one stream, in order. Only addresses differ between tasks that share a kernel, and between runs:
- * params[0] is what a device patches.
+ * on one stream, in order. Only addresses (params[0]) differ between tasks that share a kernel, and between
+ * runs.
  *
- * Starts. A view begins at its buffer's address + its offset_bytes (cpu_kernel_starts of the CPU).
- * The kernels were chosen for buffers aligned to CUDA_BUFFER_ALIGN: a caller's buffer that is not must be
- * staged. Loads are as wide as the offsets within the buffers allow, in every repetition of a loop.
+ * Starts. A view begins at its buffer's address + its offset_bytes. The kernels are written for buffers
+ * aligned to CUDA_BUFFER_ALIGN: a caller's buffer that is not must be staged. Loads are as wide as the
+ * offsets within the buffers allow, in every repetition of a loop.
  *
- * Scratch. A kernel may need device memory of its own (aligned likewise, contents arbitrary); kernels
- * of one stream may share it.
+ * Scratch. A kernel may need device memory of its own (aligned likewise, with any contents); kernels of
+ * one stream may share it.
  *
- * Errors. A kernel that takes indexes from memory has `n_indexed` records: give each such task so many
+ * Errors. A kernel that takes indexes from memory has `n_indexed` records: give each such task that many
  * of its own (cg_error, contiguous, zeroed before every run, where the device can write) as
  * CG_START_ERROR. After the run the first one in plan order with `raised` set is the error, and
- * cuda_kernel_fail() words it.
+ * cuda_kernel_fail() makes its message.
  *
  * Bodies. What no kernel computes as a whole is computed step by step (kernel_body.c): each step is a
  * part, and values between parts are in the scratch memory. */
@@ -34,22 +34,22 @@
 
 enum { CUDA_BUFFER_ALIGN = 16 };
 
-/* Where an index out of range may be met: by `op`, along axis `dim`, which has `n` elements. */
+/* Where an index may be out of range: in `op`, along axis `dim`, which has `n` elements. */
 typedef struct cuda_indexed {
   const char *op;
   uint32_t dim;
   int64_t n;
 } cuda_indexed;
 
-/* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the
- * result, then the operands, then further results. A device that has a library for the task may
- * call that in their place. */
+/* Launches [first, first + n_launches) compute `task` of `plan`. Its views begin at `starts`: the result,
+ * then the operands, then further results. A device that has a library for the task may call that
+ * instead. */
 typedef struct cuda_part {
   uint32_t first, n_launches;
   const rt_plan *plan; /* NULL: no operation of its own */
   const rt_task *task;
   const cg_pointer *starts;
-  /* A product with what follows it, in place of this part and of all after it; or NULL. */
+  /* A product with what follows it, which can replace this part and all after it; or NULL. */
   const rt_task *whole;
   const struct cuda_after *after;
   const cg_pointer *whole_starts;
@@ -63,14 +63,13 @@ typedef struct cuda_kernel {
   const cuda_part *parts; /* of a body; n_parts 0: one operation */
 } cuda_kernel;
 
-/* Makes `task` ready; the kernel lives in `memory` and reads the plan no more. Only inside a
- * memory_guard(). An attribute that no run could obey is STATUS_BAD_PROGRAM. Matrix products come out
- * as plain kernels: for what no library takes. gpu: what the kernels run on. */
+/* Prepares `task`. The kernel is in `memory` and does not read the plan afterwards. Only inside a
+ * memory_guard(). An attribute that no run could obey is STATUS_BAD_PROGRAM. Matrix products become
+ * generated kernels, for those that no library takes. gpu: the GPU that the kernels run on. */
 NODISCARD status cuda_kernel_prepare(const rt_plan *plan, const rt_task *task, const cg_gpu *gpu,
                                      arena *memory, const cuda_kernel **result);
 
-/* The largest power of two, up to CG_ALIGN, by multiples of which the view begins further in than its buffer, in every
- * repetition of a loop. */
+/* The alignment of the view within its buffer, in every repetition of a loop: a power of two, CG_ALIGN at most. */
 uint32_t cuda_view_align(const rt_view *v);
 
 /* Tasks that differ only in where their views begin, by multiples of CUDA_BUFFER_ALIGN (rt_task_equal()),
@@ -122,10 +121,10 @@ typedef struct cuda_wanted {
   struct cuda_entry *entry; /* of the cache, meanwhile */
 } cuda_wanted;
 
-/* The functions of launches, compiled if they were not before: all that is missing at once, which is much
- * quicker than one by one. After a failure `function` means nothing. */
+/* Gets the functions of launches. All that are missing are compiled together, which is much faster than one by
+ * one. After a failure `function` is undefined. */
 NODISCARD status cuda_programs_get_all(cuda_programs *programs, cuda_wanted *wanted, uint32_t n);
-/* The same of one. */
+/* The same for one launch. */
 NODISCARD status cuda_programs_get(cuda_programs *programs, const cg_launch *launch,
                                    void **function);
 

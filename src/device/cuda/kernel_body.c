@@ -23,8 +23,8 @@ static bool is_crossed(const rt_plan *plan, const rt_task *t) {
   return crossed;
 }
 
-/* A softmax or norm of rows of few elements, of which a thread has one or more; rows.c has a warp
- * for each. */
+/* Is it a softmax or norm of rows with few elements? As a body, a thread may have a whole row; rows.c
+ * has a warp for each. */
 static bool is_short(const rt_plan *plan, const rt_task *t) {
   enum { MOST = 16 };
   const rt_view *r = &plan->views[t->result];
@@ -51,7 +51,7 @@ bool cuda_prepare_single(const rt_plan *plan, const rt_task *task, arena *memory
   rt_body *body = ARENA_NEW(memory, rt_body);
   for (uint32_t i = 0; i < n; i++) {
     if (task->operands[i].kind == RT_OPERAND_NONE) {
-      params[i] = shape_of(plan, task->result); /* nothing looks at it */
+      params[i] = shape_of(plan, task->result); /* not used */
       values[i] = (rt_value){.kind = RT_VALUE_NONE};
       continue;
     }

@@ -1,4 +1,4 @@
-/* Tasks with bodies: one kernel where there is a form for the body, step by step otherwise. */
+/* Tasks with bodies: one kernel if there is a form for the body, otherwise step by step. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_BODY_H
 #define WEIR_DEVICE_CUDA_KERNEL_BODY_H
 
@@ -9,13 +9,13 @@ static inline uint32_t cuda_start_of_result(const rt_task *t, uint32_t r) {
   return r == 0 ? 0 : t->n_operands + r;
 }
 
-/* As a body of one step: a pointwise operation whose operands are dense along other dimensions than
- * its result, which goes through tiles; softmax and norms of short rows. False: it is none of them,
- * or has no form. */
+/* Writes some single operations as bodies of one step: pointwise ones with operands that are dense along
+ * other dimensions than the result, which go through tiles; softmax and norms of short rows. False: it is
+ * neither, or there is no form for it. */
 bool cuda_prepare_single(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k);
 
-/* In parts, with values between them in scratch memory (kernel_steps.c). joined: runs of steps that have a
- * form are one part; otherwise every step is. */
+/* Writes a body in parts, with the values between them in scratch memory (kernel_steps.c). joined: runs of
+ * steps that have a form are one part; otherwise every step is a part. */
 NODISCARD status cuda_prepare_steps(const rt_plan *plan, const rt_task *task, bool joined,
                                     arena *memory, cuda_kernel *k);
 

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-enum { MOST_THREADS = 16, PATIENCE_S = 1 }; /* so long nothing is told */
+enum { MOST_THREADS = 16, PATIENCE_S = 1 }; /* progress is shown after that many seconds */
 
 uint32_t cuda_compile_threads(void) {
   cpu_set_t set;
@@ -20,8 +20,8 @@ uint32_t cuda_compile_threads(void) {
   return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : (uint32_t)n;
 }
 
-/* With g programs of k texts: the last one starts when g front ends have run, 8 ms and 1 per text each,
- * and then takes 12 ms per text. Of g * (8 + k / g) + 12 * k / g the least is at g * g = 1.5 * k. */
+/* With g programs of k texts in all, the last program starts when g front ends have run, which take 8 ms and 1 per
+ * text each, and then takes 12 ms per text. g * (8 + k / g) + 12 * k / g is least for g * g = 1.5 * k. */
 uint32_t cuda_compile_programs(uint32_t texts, uint32_t threads) {
   uint32_t n = 1, least = (texts + CUDA_MOST_TEXTS - 1) / CUDA_MOST_TEXTS;
   while (n < threads && 2 * n * n < 3 * texts) n++;
@@ -44,7 +44,7 @@ static time_t now_s(void) {
   return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? t.tv_sec : 0;
 }
 
-/* A terminal shows how far it is. */
+/* Shows the progress on a terminal. */
 static void tell(work *w) {
   uint32_t done = atomic_fetch_add(&w->done, 1) + 1;
   if (log_progress("compiling kernels", done, w->n)) return;
@@ -59,8 +59,8 @@ static void tell_end(const work *w) {
   (void)fflush(stderr);
 }
 
-/* No contraction of products and sums: results as on the CPU, whatever is fused. A minimal language is
- * all that kernels need; what is left out (textures, launches by the device) takes a while to read. */
+/* Products and sums are not contracted: so results are those of the CPU, whatever is fused. Kernels need only
+ * the minimal language, without textures and launches by the device, which is faster to read. */
 static void compile(const cuda_compile_options *o, cuda_job *job) {
   const char *options[] = {o->arch, "--fmad=false", "--std=c++17", "--disable-warnings",
                            "--minimal"};
@@ -98,7 +98,7 @@ void cuda_compile_all(const cuda_compile_options *options, cuda_job *jobs, uint3
 }
 
 /* ---- results ---- */
-/* Of what the compiler has to say the first error is enough. */
+/* The message has the first error of the compiler's log. */
 static status refused(const cuda_compile_options *o, void *program, const char *name,
                       const allocator *memory) {
   size_t size = 0;

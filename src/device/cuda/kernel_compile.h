@@ -1,14 +1,14 @@
-/* Texts into machine code, several at a time.
+/* Compiles texts into machine code, several at a time.
  *
- * A call of NVRTC has costs of its own, whatever it compiles (20 ms of 35 for a small kernel), and a part
- * of it runs in one thread of the process at a time. So texts are joined into a few programs, which
- * threads compile side by side. How many: enough that the last is done early, few enough that their own
- * costs do not weigh more (cuda_compile_programs()).
+ * A call of NVRTC has fixed costs, whatever it compiles (20 ms of 35 for a small kernel), and a part of it runs
+ * in one thread of the process at a time. So texts are joined into a few programs, which threads compile in
+ * parallel: enough programs that the last one is done early, and few enough that the fixed costs do not weigh
+ * more (cuda_compile_programs()).
  *
- * On a terminal (stderr), after more than a second, it says how many programs are done.
+ * On a terminal (stderr), after more than a second, it shows how many programs are done.
  *
- * Threads do nothing else but call NVRTC. All memory is allocated, and all errors are told, by the caller's:
- * in the order of the programs, whatever thread was first. */
+ * The threads only call NVRTC. The caller's thread allocates all memory and reports all errors, in the order of
+ * the programs, whichever thread was first. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_COMPILE_H
 #define WEIR_DEVICE_CUDA_KERNEL_COMPILE_H
 
@@ -17,13 +17,13 @@
 enum {
   CUDA_MOST_TEXTS = 16, /* of one program: more of them save nothing */
   CUDA_COMPILED =
-      2, /* counts up when the compiler's options change: what is kept was compiled so */
+      2, /* part of the keys of kept programs: increase it when the compiler's options change */
 };
 
 /* What is compiled in one call. */
 typedef struct cuda_job {
   const char *source; /* ends in NUL */
-  void *program;      /* of NVRTC; NULL: it took none */
+  void *program;      /* of NVRTC; NULL: it could not be created */
   int result;         /* of the compiler */
 } cuda_job;
 
@@ -33,12 +33,12 @@ typedef struct cuda_compile_options {
   int version;      /* of NVRTC: the major number */
 } cuda_compile_options;
 
-/* How many programs to make of so many texts, with so many threads. */
+/* How many programs to make of `texts` texts, with `threads` threads. */
 uint32_t cuda_compile_programs(uint32_t texts, uint32_t threads);
-/* Threads that may compile: as many as the process has cores. */
+/* How many threads may compile: as many as the process has cores. */
 uint32_t cuda_compile_threads(void);
 
-/* Fills in `program` and `result` of all. */
+/* Fills in `program` and `result` of all jobs. */
 void cuda_compile_all(const cuda_compile_options *options, cuda_job *jobs, uint32_t n);
 /* The machine code of a job, allocated; or why there is none. `name`: of the kernel, for the message. */
 NODISCARD status cuda_compile_take(const cuda_compile_options *options, const cuda_job *job,

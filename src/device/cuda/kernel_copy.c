@@ -1,4 +1,4 @@
-/* Copies: operations whose result is a view of their operand, and those made of several copies.
+/* Copies: operations whose result is a view of their operand, and those that are several copies.
  *
  *   set cast broadcast squeeze expand permute transpose slice select    one copy
  *   pad                                                                 a fill, then one copy
@@ -56,7 +56,7 @@ status cuda_prepare_copy(const cuda_call *c) {
 }
 
 /* ---- reshape ---- */
-/* Is the element of number i always i steps from the first? */
+/* Is element number i, in row-major order, always i steps from the first one? */
 static bool walks_evenly(const rt_view *x, int64_t *step) {
   int64_t count = 1;
   *step = 0;
@@ -99,8 +99,8 @@ status cuda_prepare_reshape(const cuda_call *c) {
 /* ---- pad and cat: operands that cover a part of the whole result ---- */
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Operand k covers, along dimension d, the whole's positions from begin[d] on; a negative begin cuts
- * off. Copies what of it lies in the window. */
+/* Operand k covers, along dimension d, the positions of the whole result from begin[d] on; if begin[d] is
+ * negative, its first elements are cut off. Copies the part of it that is in the window. */
 static void add_part(const cuda_call *c, uint32_t k, const int64_t *begin) {
   rt_view x = rt_task_operand(c->plan, c->task, k);
   cg_map m = cuda_map(c, "copy");
@@ -108,7 +108,7 @@ static void add_part(const cuda_call *c, uint32_t k, const int64_t *begin) {
   *from = (cg_source){.kind = CG_VIEW, .view = cuda_place_start(c, k)};
   for (uint32_t d = 0; d < x.rank; d++) {
     int64_t origin =
-        rt_task_sliced(c->task, k, d) ? 0 : begin[d] - c->offset[d]; /* in the window */
+        rt_task_sliced(c->task, k, d) ? 0 : begin[d] - c->offset[d]; /* relative to the window */
     int64_t first = origin > 0 ? origin : 0, end = origin + x.extents[d];
     m.extents[d] = smaller(end, c->result->extents[d]) - first;
     if (m.extents[d] <= 0) return;

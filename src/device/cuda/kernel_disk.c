@@ -19,7 +19,7 @@ void cuda_disk_close(cuda_disk *disk) {
 }
 
 /* ---- files ---- */
-/* Then the program, which so stays aligned, and the texts. */
+/* The beginning of a file. The program follows, which is then aligned, and then the texts. */
 typedef struct head {
   char magic[8];
   uint64_t image_bytes, texts_bytes, checksum;
@@ -42,7 +42,7 @@ static bool fits(const head *h, uint64_t size) {
          h->image_bytes < size && h->texts_bytes == size - sizeof *h - h->image_bytes;
 }
 
-/* The last text ends in NUL, or nothing is found. */
+/* Has the program this text? The last text must end in NUL. */
 static bool has_text(const cuda_disk_program *p, const cuda_disk_key *key) {
   if (p->texts_bytes == 0 || p->texts[p->texts_bytes - 1] != '\0') return false;
   for (const char *at = p->texts; at < p->texts + p->texts_bytes; at += strlen(at) + 1)
@@ -50,7 +50,7 @@ static bool has_text(const cuda_disk_program *p, const cuda_disk_key *key) {
   return false;
 }
 
-/* An allocation that fails is a program that is not found: it is compiled, or fails there. */
+/* If an allocation fails, the program counts as not found: it is then compiled, which may fail. */
 static bool read_file(int fd, size_t size_bytes, const cuda_disk_key *key, const allocator *memory,
                       cuda_disk_program *program) {
   head h;
@@ -90,7 +90,7 @@ static bool write_file(const cuda_disk *disk, const char *name, const cuda_disk_
   return close(fd) == 0 && ok;
 }
 
-/* A draft becomes the file; what is left of it if that fails, or was that file already, goes. */
+/* Writes a draft, and renames it to the file's name. A draft that is left over is removed. */
 void cuda_disk_write(const cuda_disk *disk, const char *target, const cuda_disk_program *p) {
   char name[MAX_NAME], draft[MAX_NAME + 32], first[MAX_NAME] = "";
   if (disk->folder < 0) return;

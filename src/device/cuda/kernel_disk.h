@@ -1,12 +1,12 @@
 /* Compiled programs on disk, so that the next process need not compile them again.
  *
- * One file per program in a folder that only its user can write; what lies there is machine code that
- * will run, so a folder or file that another user could have written is not used at all. A program may
- * have been made of several texts: its file then has a name for each of them (hard links, or copies where
- * there are none). A file carries the texts it was made of and a checksum: one that does not fit, or is
- * damaged, counts as missing and is written again. Files appear under their name complete (they are
- * renamed), so any number of processes may read and write at the same time. Nothing here is an error:
- * without a cache programs are compiled. */
+ * There is one file per program, in a folder that only its user can write. The files are machine code that
+ * will run, so a folder or file that another user could have written is not used. A program may have been
+ * made of several texts: its file then has a name for each of them (hard links, or copies if these are not
+ * possible). A file contains the texts it was made of and a checksum: a file that does not match, or is
+ * damaged, counts as missing and is written again. Files are renamed when they are complete, so any number
+ * of processes may read and write at the same time. Nothing here is an error: without a cache, programs are
+ * compiled. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_DISK_H
 #define WEIR_DEVICE_CUDA_KERNEL_DISK_H
 
@@ -25,7 +25,7 @@ typedef struct cuda_disk_key {
 
 /* A program with its texts, each of which ends in NUL. */
 typedef struct cuda_disk_program {
-  const void *image; /* what is read begins here: memory_free() takes it */
+  const void *image; /* if the program was read, also the start of its block, for memory_free() */
   size_t image_bytes;
   const char *texts;
   size_t texts_bytes;

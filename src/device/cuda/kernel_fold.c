@@ -10,8 +10,8 @@ static int64_t reduced_count(const cg_reduce *r) {
   return n;
 }
 
-/* The result's dimensions but kept ones of size 1, then the reduced ones, which the result does not
- * walk. */
+/* The space: the result's dimensions except kept ones of size 1, then the reduced ones, along which the
+ * result has the stride 0. */
 static void place_reduced(const cuda_call *c, cg_view result, cg_reduce *r) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   bool reduced[IR_MAX_RANK], keepdim = rt_task_int(c->task, "keepdim") != 0;
@@ -50,7 +50,7 @@ status cuda_prepare_reduce(const cuda_call *c) {
   if (r.code == IR_OP_VAR_MEAN) r.code = IR_OP_VAR;
   place_reduced(c, cuda_place_result(c), &r);
   int64_t n = reduced_count(&r);
-  ir_fold fold = ir_op_fold(r.code); /* none: a moment */
+  ir_fold fold = ir_op_fold(r.code); /* a moment has none */
   const char *noun = fold == IR_FOLD_NONE ? NULL : ir_fold_info_of(fold)->noun;
   if (n == 0 && noun && !rt_task_int(c->task, "empty"))
     return fail(STATUS_BAD_PROGRAM, "%s: a zero-size reduction has no %s", c->info->name, noun);
@@ -63,7 +63,7 @@ status cuda_prepare_reduce(const cuda_call *c) {
 }
 
 /* ---- softmax layer_norm rms_norm ---- */
-/* The row moves to the end of the space. */
+/* Moves the dimension of the row to the end of the space. */
 static void row_last(const cuda_call *c, uint32_t axis, cg_view *v, int64_t step) {
   uint32_t n = 0;
   for (uint32_t d = 0; d < c->result->rank; d++)
@@ -117,9 +117,9 @@ status cuda_prepare_norm(const cuda_call *c) {
 }
 
 /* ---- matmul linear grouped_matmul grouped_outer ---- */
-/* The result's dimensions but the last are walked by a, and by b where it has a batch; one along which
- * b repeats becomes m, the others the batch. n_last: the result's last dimension belongs to b alone,
- * else n is 1. */
+/* `a` has all dimensions of the result but the last, and b those of its batch. One dimension along which b
+ * repeats becomes m, the others are the batch. n_last: the result's last dimension belongs to b alone; else
+ * n is 1. */
 static void write_product(const cuda_call *c, cg_matmul *m, bool n_last, int64_t k, int64_t a_step,
                           int64_t b_step) {
   cg_view *views[] = {&m->c, &m->a, &m->b, m->grouped ? &m->index : &m->bias};
@@ -254,7 +254,7 @@ status cuda_prepare_sdpa(const cuda_call *c) {
                .first = c->offset[rank - 2]};
   for (uint32_t d = 0; d < rank; d++) s.extents[d] = c->result->extents[d];
   s.keeps_lse = c->task->n_more > 0;
-  if (s.keeps_lse) s.lse = cuda_place_more(c, 1); /* it lacks the last dimension */
+  if (s.keeps_lse) s.lse = cuda_place_more(c, 1); /* it does not have the last dimension */
   s.scale =
       scale->given ? ir_number_as_f64(rt_task_number(c->task, "scale")) : 1 / sqrt((double)s.width);
   cg_write_sdpa(&c->kernel->code, &s);
@@ -262,7 +262,7 @@ status cuda_prepare_sdpa(const cuda_call *c) {
 }
 
 /* ---- sdpa_backward ---- */
-/* `view` as it lies in the space of cg_sdpa_backward; of_keys: it has the heads of k. */
+/* `view` in the space of cg_sdpa_backward; of_keys: it has the heads of k. */
 static cg_view place_gradient(cg_view view, const rt_view *v, bool columns, bool of_keys,
                               int64_t group) {
   cg_view to = {.start = view.start, .dtype = view.dtype, .align = view.align};

@@ -1,7 +1,7 @@
 /* Operations along lines of one axis: cumsum, argsort, topk, topk_index, one_hot, group_index. */
 #include "device/cuda/kernel_place.h"
 
-/* The lines are those of the result; the operand is seen from their start on. */
+/* The lines of the result; the operand is placed from where they start. */
 static cg_lines lines_of(const cuda_call *c, uint32_t dim) {
   cg_lines l = {.code = c->task->code, .rank = c->result->rank};
   l.result = cuda_place_result(c);
@@ -44,7 +44,7 @@ status cuda_prepare_sort(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* The last dimension counts up to n; the index has the others. */
+/* The last dimension has n positions; the index has the other dimensions. */
 status cuda_prepare_one_hot(const cuda_call *c) {
   uint32_t last = c->result->rank - 1;
   cg_lines l = lines_of(c, last);

@@ -1,4 +1,4 @@
-/* Pointwise operations, makers, and what takes positions from an index tensor. */
+/* Pointwise operations, makers, and operations with an index tensor. */
 #include "device/cuda/kernel_place.h"
 
 /* ---- pointwise ---- */
@@ -55,7 +55,7 @@ status cuda_prepare_maker(const cuda_call *c) {
 }
 
 /* ---- gather index_select ---- */
-/* result[p] = x[p, with p[dim] = an index]: `index` as the result's positions see it. */
+/* result[p] = x[p, with p[dim] = an index]; `index` is placed in the result's space. */
 static void write_indexed(const cuda_call *c, uint32_t dim, const cg_view *index) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   int from[IR_MAX_RANK];
@@ -93,8 +93,8 @@ status cuda_prepare_index_select(const cuda_call *c) {
 }
 
 /* ---- scatter update ---- */
-/* Operand k at index position 0 along `dim` and at the window's start along the others; its strides
- * along the lines, and what it walks along one. */
+/* Operand k from index position 0 along `dim`, and from the window's start along the other dimensions;
+ * *step: its stride along a line. */
 static cg_view place_lines(const cuda_call *c, uint32_t k, uint32_t dim, int64_t *step) {
   rt_view x = rt_task_operand(c->plan, c->task, k);
   cg_view v = cuda_place_start(c, k);
@@ -108,8 +108,8 @@ static cg_view place_lines(const cuda_call *c, uint32_t k, uint32_t dim, int64_t
   return v;
 }
 
-/* The lines of the index that belong to the window; false when there are none. Along other axes than
- * `dim` an index may be shorter than x. */
+/* Finds the lines of the index that are in the window; false: there are none. Along other axes than `dim`
+ * an index may be shorter than x. */
 static bool line_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
   rt_view index = rt_task_operand(c->plan, c->task, 1);
   s->length = index.extents[dim];
@@ -145,7 +145,7 @@ status cuda_prepare_scatter(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* The lines of src that belong to the window, whatever positions they are put at. */
+/* Finds the lines of src that may be in the window, whatever position they are written to. */
 static bool update_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
   rt_view src = rt_task_operand(c->plan, c->task, 1);
   s->length = src.extents[dim];
@@ -154,7 +154,7 @@ static bool update_extents(const cuda_call *c, uint32_t dim, cg_scatter *s) {
   return s->length > 0;
 }
 
-/* The copy of x is left out where the result is x, in the same order. */
+/* Copies x to the result. The launch is not needed if both are the same memory, in the same order. */
 static void copy_unless_same(const cuda_call *c) {
   rt_view x = rt_task_operand(c->plan, c->task, 0);
   cg_map copy = cuda_map(c, "copy");

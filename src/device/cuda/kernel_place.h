@@ -1,8 +1,8 @@
 /* A task while its kernel is written: operands, attributes, and views placed in the result's space.
  *
- * Placing an operand gives it a start and one stride per dimension of the result, 0 where it repeats,
- * moved to the window's start unless the operand was already cut along that dimension. After it there
- * are no windows, broadcasts, permutes or slices any more, only strides. */
+ * Placing an operand gives it a start, and one stride per dimension of the result, 0 where it repeats. The
+ * start is moved to the window along each dimension along which the operand was not cut already. After
+ * placing there are no windows, broadcasts, permutes or slices any more, only strides. */
 #ifndef WEIR_DEVICE_CUDA_KERNEL_PLACE_H
 #define WEIR_DEVICE_CUDA_KERNEL_PLACE_H
 
@@ -13,15 +13,15 @@ typedef struct cuda_call {
   const rt_task *task;
   const ir_op_info *info;
   const rt_view *result;
-  /* Where the result begins in the whole, and the whole's extents; 0 and the result's own extents
-   * where there is no window. */
+  /* Where the result begins in the whole, and the extents of the whole; without a window, 0 and the
+   * result's own extents. */
   int64_t offset[IR_MAX_RANK], whole[IR_MAX_RANK];
   cuda_kernel *kernel; /* being written */
 } cuda_call;
 
 cuda_call cuda_call_of(const rt_plan *plan, const rt_task *task, cuda_kernel *kernel);
 
-/* The choice attribute; no pointwise op has another. */
+/* The choice attribute; pointwise operations have at most one attribute. */
 bool cuda_attr_mode(const cuda_call *c);
 
 /* ---- views ---- */
@@ -36,17 +36,17 @@ cg_view cuda_place_more(const cuda_call *c, uint32_t k);
 cg_view cuda_place_start(const cuda_call *c, uint32_t k);
 /* As rt_task_place(). */
 cg_view cuda_place(const cuda_call *c, uint32_t k, const int *from);
-/* Broadcast as in NumPy. */
+/* Places operand k with broadcasting as in NumPy. */
 cg_view cuda_place_aligned(const cuda_call *c, uint32_t k);
-/* The same as a source of a map: a constant where it is a number. */
+/* The same as a source of a map: a constant if the operand is a number. */
 cg_source cuda_source(const cuda_call *c, uint32_t k);
 /* As rt_task_place_numbers(), as a source. */
 cg_source cuda_positions(const cuda_call *c, uint32_t cut);
 
-/* The kernel may meet an index out of range along axis `dim`, which has `n` elements. */
+/* Notes that the kernel may find an index out of range along axis `dim`, which has `n` elements. */
 void cuda_set_indexed(const cuda_call *c, uint32_t dim, int64_t n);
 
-/* Whether a uniform is one from 0 to 1 that f32 holds (cg_step.quick). */
+/* Is it a uniform from 0 to 1 whose values f32 can represent (cg_step.quick)? */
 static inline bool cuda_is_unit(double lo, double hi, ir_dtype t) {
   return !(lo < 0) && !(lo > 0) && !(hi < 1) && !(hi > 1) && ir_dtype_is_float(t) && t != IR_F64;
 }
@@ -61,7 +61,7 @@ typedef status cuda_prepare_fn(const cuda_call *c);
 #define FAMILY(id, group, ir, shard, host, join, ref, runtime, cpu, cuda) cuda_prepare_fn cuda;
 #include "ir/families.def"
 
-/* Of a task with a body. */
+/* For a task with a body. */
 NODISCARD status cuda_prepare_body(const rt_plan *plan, const rt_task *task, arena *memory,
                                    cuda_kernel *k);
 

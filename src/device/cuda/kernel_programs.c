@@ -1,4 +1,4 @@
-/* Text into functions of the GPU: compiled by NVRTC, kept in memory by source and on disk. */
+/* Turns texts into functions of the GPU: compiled by NVRTC, kept in memory and on disk, found by their text. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { BUCKETS = 256 };
 
-/* What some texts were compiled into. */
+/* A program that one or more texts were compiled into. */
 typedef struct program {
   struct program *next;
   void *module;
@@ -20,9 +20,9 @@ typedef struct cuda_entry entry;
 struct cuda_entry {
   entry *next;
   uint64_t hash;
-  program *program; /* NULL: being made */
-  void *function;   /* NULL: not asked for yet */
-  /* While it is made: what needs it, the next of all that are made, and of the same unit. */
+  program *program; /* NULL: it is being made */
+  void *function;   /* NULL: not looked up yet */
+  /* While it is made: a launch that needs it, and the next entry in the list of all that are made, and in its unit. */
   const cg_launch *launch;
   entry *next_missing, *next_joined;
   size_t source_bytes;
@@ -42,7 +42,7 @@ struct cuda_programs {
 };
 
 /* ---- opening and closing ---- */
-/* Products of four warps and copies of tiles are instructions of this capability alone. */
+/* The suffix of the architecture: only this capability has products of four warps and copies of tiles. */
 static const char *own_instructions(const cuda_programs_options *o) {
   return o->major == 9 && o->minor == 0 ? "a" : "";
 }
@@ -146,7 +146,7 @@ static status load(const cuda_programs *p, const char *name, const void *image, 
   return fail(STATUS_SYSTEM, "cuda: cannot load the kernel %s (error %d)", name, rc);
 }
 
-/* Shared memory beyond what a kernel has without asking; then most of the first-level cache is that. */
+/* Allows more shared memory than the default, and lets it take most of the first-level cache. */
 static status allow_shared(const cuda_programs *p, entry *e) {
   enum { MOST_BYTES = 8, CARVEOUT = 9, ALL = 100 }; /* of CUfunction_attribute */
   const cuda_compiler *c = p->options.compiler;
@@ -177,7 +177,7 @@ static program *add_program(cuda_programs *p, void *module) {
 }
 
 /* ---- on disk ---- */
-/* All texts of the program are known now, also those that are not wanted yet. */
+/* Adds entries for all texts of the program, also those that are not wanted yet. */
 static void add_texts(cuda_programs *p, const cuda_disk_program *d, program *x) {
   for (const char *at = d->texts; at < d->texts + d->texts_bytes; at += strlen(at) + 1) {
     size_t bytes = strlen(at);
@@ -185,7 +185,7 @@ static void add_texts(cuda_programs *p, const cuda_disk_program *d, program *x) 
     entry *e = find(p, at, bytes, hash);
     if (e && !e->program) p->counts.from_disk++;
     if (!e) e = add(p, at, bytes, hash);
-    if (!e) return; /* it will be found again */
+    if (!e) return; /* no memory: the text will be found on disk again */
     if (!e->program) e->program = x;
   }
 }
@@ -202,7 +202,7 @@ static status install_read(cuda_programs *p, entry *e, const cuda_disk_program *
   return STATUS_SYSTEM;
 }
 
-/* What lies on disk may still not load, say after a change of the driver; then it is compiled. */
+/* Reads missing programs from disk. If one does not load, as after a change of the driver, it is compiled. */
 static void read_missing(cuda_programs *p) {
   for (entry *e = p->missing; e; e = e->next_missing) {
     cuda_disk_key key = {e->source, e->source_bytes, p->target};
@@ -230,7 +230,7 @@ static void unit_add(unit *u, entry *e) {
   u->texts_bytes += e->source_bytes + 1;
 }
 
-/* Separated by a line's end for the compiler, later by NUL. */
+/* Joins the texts, separated by newlines for the compiler, which later become NULs. */
 static status unit_join(cuda_programs *p, unit *u) {
   u->texts = memory_alloc(p->memory, u->texts_bytes);
   if (!u->texts) return STATUS_OUT_OF_MEMORY;
@@ -277,7 +277,7 @@ static status install_compiled(cuda_programs *p, unit *u, const void *image) {
 
 static status finish(cuda_programs *p, unit *u);
 
-/* The compiler took fault at something in several texts: which one, it is asked again. */
+/* The compiler refused a program of several texts: compiles them one by one to find which one it refuses. */
 static status one_by_one(cuda_programs *p, unit *all) {
   for (entry *e = all->first, *next; e; e = next) {
     unit u = {.first = NULL};
@@ -309,7 +309,7 @@ static status finish(cuda_programs *p, unit *u) {
   return st;
 }
 
-/* Texts take turns at units, so that long ones that follow each other are not in one. */
+/* Deals texts out to units in turn, so that long ones that follow each other are in different units. */
 static void deal_out(const cuda_programs *p, unit *units, uint32_t n_joined) {
   uint32_t joined = 0, alone = n_joined;
   for (entry *e = p->missing; e; e = e->next_missing)
@@ -351,7 +351,7 @@ static status make_missing(cuda_programs *p) {
   return compile_missing(p);
 }
 
-/* Nothing half-made stays. */
+/* Removes entries that could not be made. */
 static void forget_missing(cuda_programs *p) {
   for (entry *e = p->missing, *next; e; e = next) {
     next = e->next_missing;

@@ -1,14 +1,13 @@
-/* A body in parts: runs of steps that have a form are one kernel, every other step is the kernel
- * that its operation has alone. Values between parts are in scratch memory, which later values use
- * again.
+/* Bodies in parts: runs of steps that have a form are one kernel; every other step has the kernel of its
+ * operation alone. Values between parts are in scratch memory, which later values reuse.
  *
- * Each part becomes a task of a small plan whose views are the operands and results of the real
- * task and the values in scratch memory. Its kernel is written as any other; then the pointers of
- * its launches are led to where those views really begin.
+ * Each part becomes a task of a small plan, whose views are the operands and results of the real task
+ * and the values in scratch memory. Its kernel is written like any other; then the pointers of its
+ * launches are redirected to where those views really begin.
  *
- * A product with elementwise steps after it needs no scratch memory: it is computed where the
- * result will be, and the others in place. Where a library has the whole of it (matmul.h), it may
- * compute that in one call. */
+ * A product with elementwise steps after it needs no scratch memory: the product is computed where the
+ * result will be, and the other steps in place. If a library can compute the whole (matmul.h), it may do
+ * so in one call. */
 #include <string.h>
 
 #include "device/cuda/lower.h"
@@ -19,12 +18,12 @@ enum {
   OUTER,
   SCRATCH,
   N_BUFFERS
-}; /* of the small plan: the task's, of whatever kind, and its own */
+}; /* buffers of the small plan: one for all of the task's, and its own */
 
 /* A result of a step. */
 typedef struct value {
   uint32_t view;      /* of the small plan */
-  uint32_t last_step; /* that reads it */
+  uint32_t last_step; /* the last step that reads it */
   bool in_scratch, live;
   int64_t offset_bytes, size_bytes;
 } value;
@@ -37,9 +36,9 @@ typedef struct split {
   rt_plan *plan;
   cg_pointer *where; /* by view */
   uint32_t *first;   /* by step: its first value */
-  value *values;     /* of all steps */
+  value *values;     /* the results of all steps */
   uint32_t n_values;
-  int64_t values_bytes, scratch_bytes; /* of values; of the steps' own kernels */
+  int64_t values_bytes, scratch_bytes; /* scratch memory for values; for the steps' own kernels */
   VEC(cuda_part) parts;
   VEC(cuda_indexed) indexed;
   bool in_place; /* step 0 is a product that is computed in the result's place */
@@ -52,7 +51,8 @@ static uint32_t add_view(split *s, const rt_view *v, cg_pointer where) {
   return s->plan->n_views++;
 }
 
-/* Tasks that share a kernel differ by multiples of CG_ALIGN: no more than that is said of the start. */
+/* Tasks that share a kernel begin at places that differ by multiples of CG_ALIGN: only the rest is kept of the
+ * offset. */
 static uint32_t add_outer(split *s, const rt_view *v, uint32_t start) {
   rt_view moved = *v;
   moved.offset_bytes = v->offset_bytes % CG_ALIGN + CG_ALIGN;
@@ -114,8 +114,8 @@ static bool is_like(const rt_shape *a, const rt_view *b) {
   return a->dtype == b->dtype && rt_extents_same(a->rank, a->extents, b->rank, b->extents);
 }
 
-/* A product, then steps that compute each element from those at the same place, the last one the result; and
- * nothing that is read lies where the result will. */
+/* Is it a product, then steps that compute each element from those at the same place, the last of which is the
+ * result? And is nothing that it reads in the buffer of the result? */
 static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
   const rt_body *b = task->body;
   const rt_view *result = &plan->views[task->result];
@@ -132,8 +132,8 @@ static bool fits_in_place(const rt_plan *plan, const rt_task *task) {
   return fits;
 }
 
-/* Is the result where some operand is? Later parts may read that: the result is computed elsewhere
- * and copied in the end. Bodies that are one kernel read each element before they write it. */
+/* Is the result in the buffer of an operand? Later parts may read that operand, so the result is computed elsewhere
+ * and copied at the end. (A body that is one kernel reads each element before it writes it.) */
 static bool is_over_operand(const split *s, const rt_plan *plan, uint32_t r) {
   uint32_t buffer = plan->views[rt_task_result(s->task, r)].buffer;
   for (uint32_t k = 0; k < s->task->n_operands; k++)
@@ -163,14 +163,14 @@ static bool meets(const value *v, int64_t begin, int64_t end) {
   return v->live && v->offset_bytes < end && begin < v->offset_bytes + v->size_bytes;
 }
 
-/* The lowest place that no live value has. */
+/* Gives a value the lowest place that no live value has. */
 static void take(split *s, value *v) {
   int64_t at = 0;
   for (uint32_t i = 0; i < s->n_values; i++)
     if (meets(&s->values[i], at, at + v->size_bytes)) {
       int64_t end = s->values[i].offset_bytes + s->values[i].size_bytes;
       at = (end + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-      i = UINT32_MAX; /* from the first again */
+      i = UINT32_MAX; /* begin again with the first value */
     }
   v->offset_bytes = at;
   v->live = true;
@@ -183,7 +183,7 @@ static bool is_wanted(const value *v, uint32_t last) {
   return !v->in_scratch || v->last_step > last;
 }
 
-/* Those of steps first … last that others read. */
+/* Takes places for the results of a step that later parts read. */
 static void take_results(split *s, uint32_t step, uint32_t last) {
   for (uint32_t k = 0; k < s->body->steps[step].n_results; k++) {
     value *v = &s->values[s->first[step] + k];
@@ -230,7 +230,7 @@ static rt_task *task_of(const split *s, uint32_t step) {
   return t;
 }
 
-/* Where pointers of a step's launches begin in the real task. */
+/* Where a pointer of a step's launch begins in the real task. */
 static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
   uint32_t view = t->result;
   if (p->start > t->n_operands) {
@@ -244,8 +244,8 @@ static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
   return to;
 }
 
-/* Added to places in a step's own scratch memory until place_scratch() knows where that is. Places in values
- * may be negative, too: an operand of a cat is looked at from where the whole begins. */
+/* Added to offsets in a step's own scratch memory, until place_scratch() knows where that is. (Offsets in values may
+ * be negative, too: an operand of a cat is placed from where the whole begins.) */
 static const int64_t NOT_LED = INT64_MIN / 2;
 
 static void lead(split *s, const rt_task *t, cg_launch *l) {
@@ -293,7 +293,7 @@ static status add_part(split *s, const rt_task *t) {
 }
 
 /* ---- runs of steps ---- */
-/* A run as a body of its own. */
+/* A run of steps as a body of its own. */
 typedef struct run {
   split *s;
   uint32_t first, last;
@@ -303,7 +303,7 @@ typedef struct run {
   VEC(uint32_t) views; /* of the results */
 } run;
 
-/* The value as the run sees it: what comes from before it is a parameter. */
+/* The value inside the run: values of earlier steps are parameters. */
 static rt_value inside(run *r, const rt_value *v) {
   split *s = r->s;
   rt_value x = *v;
@@ -366,7 +366,7 @@ static rt_task *task_of_run(split *s, uint32_t first, uint32_t last) {
   return t;
 }
 
-/* The longest run from `first` on that has a form, as a task; NULL: none of two steps or more. */
+/* The longest run from `first` on that has a form, as a task; NULL: no run of two steps or more has. */
 static rt_task *longest_run(split *s, uint32_t first, uint32_t *last) {
   uint32_t end = first;
   while (end < s->body->n_steps && end < first + MOST_OF_RUN &&
@@ -383,7 +383,7 @@ static rt_task *longest_run(split *s, uint32_t first, uint32_t *last) {
 }
 
 /* ---- results ---- */
-/* A result that is a parameter, or a value which another result has already, is copied. */
+/* Copies results that are parameters, or values that are another result already. */
 static status copy_results(split *s, const rt_plan *plan) {
   for (uint32_t r = 0; r < s->body->n_results; r++) {
     const rt_value *v = &s->body->results[r];
@@ -400,7 +400,7 @@ static status copy_results(split *s, const rt_plan *plan) {
   return STATUS_OK;
 }
 
-/* The steps' own memory follows the values. */
+/* Places the steps' own scratch memory after the values. */
 static void place_scratch(split *s) {
   cg_kernel *code = &s->kernel->code;
   int64_t at = (s->values_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
@@ -413,7 +413,7 @@ static void place_scratch(split *s) {
   code->scratch_bytes = (size_t)(at + s->scratch_bytes);
 }
 
-/* The whole in one call, if the library has it. */
+/* Offers the whole as one task, for a library that can compute it. */
 static void offer_whole(split *s) {
   cuda_after *after = ARENA_NEW(s->memory, cuda_after);
   uint32_t result = s->values[s->n_values - 1].view;

@@ -1,14 +1,14 @@
-/* Loops of a plan: the tasks of one are in memory once, with what moves from repetition to repetition.
+/* Loops of a plan: a task of a loop is in memory once, with the steps of its views from repetition to repetition.
  *
- * The order has the steps of a further repetition once (device/issue/order_loops.c). A run goes through them again and
+ * The order has the steps of a further repetition once (device/issue/order_loops.c). A run issues them again and
  * again; in repetition i = l->turn each address of a call is that of the first repetition, plus i times the step of
- * its view. So what a loop needs does not depend on how often it is done. */
+ * its view. So the memory of a loop does not depend on the number of repetitions. */
 #include "device/cuda/device.h"
 
 static const rt_plan *plan_of(const cuda_loaded *l) { return l->plan; }
 
 /* ---- numbers ---- */
-/* Instructions and launches of this process, as they are done. */
+/* How many instructions and launches of this process come before a task. */
 typedef struct numbers {
   uint32_t instrs, launches;
 } numbers;

@@ -1,10 +1,10 @@
-/* Values at indexes, and from a body to kernels. */
+/* Lowers values at indexes, and a body to kernels. */
 #include "device/cuda/lower.h"
 
 #include <string.h>
 
 /* ---- parameters ---- */
-/* A dimension of size 1 is not walked, whatever is asked for. */
+/* A dimension of size 1 has the stride 0, whatever the index is. */
 static uint32_t lower_param(lowering *l, uint32_t p, const lower_index *at) {
   const rt_view *v = &l->plan->views[l->task->operands[p].view];
   lower_index place = {.first = 0};
@@ -59,7 +59,7 @@ lower_index lower_moved(const lower_step *s, uint32_t k, uint32_t d, const lower
 }
 
 /* ---- pointwise ---- */
-/* Broadcast as in NumPy. */
+/* Operand k with broadcasting as in NumPy. */
 static uint32_t lower_aligned(const lower_step *s, uint32_t k, const lower_index *at) {
   const rt_shape *x = lower_shape(s, k);
   lower_index own[IR_MAX_RANK] = {{0}};
@@ -150,7 +150,7 @@ static const rt_view *result_view(const lowering *l, uint32_t r) {
   return &l->plan->views[rt_task_result(l->task, r)];
 }
 
-/* Adds result r, whose dimension d is walked by dimension dims[d] of the space (none: IR_MAX_RANK). */
+/* Adds result r, whose dimension d is dimension dims[d] of the space (IR_MAX_RANK: none). */
 static void add_output(lowering *l, uint32_t r, const uint32_t *dims) {
   const rt_view *v = result_view(l, r);
   cg_output *o = &l->out->outputs[l->out->n_outputs++];
@@ -165,7 +165,7 @@ static void add_output(lowering *l, uint32_t r, const uint32_t *dims) {
   o->node = lower_cast(l, lower_value(l, &l->body->results[r], at), v->dtype);
 }
 
-/* Finds which dimensions of the space in `mask`, in order, the dimensions of result r are. */
+/* Matches the dimensions of result r, in order, with those dimensions of the space that are in `mask`. */
 static bool match_dims(const lowering *l, uint32_t r, uint32_t mask, uint32_t *dims) {
   const rt_view *v = result_view(l, r);
   uint32_t s = 0;
@@ -181,7 +181,7 @@ static bool match_dims(const lowering *l, uint32_t r, uint32_t mask, uint32_t *d
   return true;
 }
 
-/* A result is of the whole space, of its rows, or of its columns. */
+/* Adds a result that has all dimensions of the space, those of its rows, or those of its columns. */
 static bool add_row_output(lowering *l, uint32_t r) {
   uint32_t all = (1U << l->rank) - 1, masks[] = {all, all & ~l->row, l->row};
   for (int i = 0; i < 3; i++) {
@@ -210,7 +210,7 @@ static bool lower_rows(lowering *l, cuda_kernel *k) {
   return cg_write_body(&k->code, body);
 }
 
-/* All results of the shape of result `first` in one map. */
+/* Lowers all results that have the shape of result `first` as one map. */
 static bool lower_map(lowering *l, uint32_t first, bool *done, cuda_kernel *k) {
   const rt_view *shape = result_view(l, first);
   uint32_t dims[IR_MAX_RANK] = {0};

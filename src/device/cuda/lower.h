@@ -1,16 +1,16 @@
-/* From the steps of a body to nodes (codegen/body.h).
+/* Lowers the steps of a body to nodes (codegen/body.h).
  *
- * A value is asked for at an *index*: per dimension of the value, an affine expression in the position in
- * the kernel's space and in integer nodes. Steps that only move elements change the index and ask their
- * operand; parameters become loads; everything else becomes a node of the values of its operands. A value
- * that is asked for at the same index again is the same node. */
+ * A value is lowered at an *index*: per dimension of the value, an affine expression in the position in the
+ * kernel's space and in integer nodes. Steps that only move elements change the index and lower their
+ * operand; parameters become loads; everything else becomes a node, whose operands are the nodes of its
+ * operands. A value that is lowered at the same index again is the same node. */
 #ifndef WEIR_DEVICE_CUDA_LOWER_H
 #define WEIR_DEVICE_CUDA_LOWER_H
 
 #include "codegen/body.h"
 #include "device/cuda/kernel_body.h"
 
-/* Steps in a row, each computed from the one before, at most: lowering recurses. */
+/* The longest chain of steps, each computed from the one before: lowering recurses. */
 enum { LOWER_DEPTH = 256 };
 
 /* Along one dimension of a value. */
@@ -33,15 +33,15 @@ typedef struct lowering {
   cg_body *out;
   VEC(lower_memo) memos;
   VEC(cuda_indexed) indexed;
-  uint32_t guard; /* of what is lowered now; CG_NO_NODE: none */
-  uint32_t depth; /* of steps being lowered */
+  uint32_t guard; /* the guard of what is being lowered; CG_NO_NODE: none */
+  uint32_t depth; /* how many steps are being lowered */
   bool failed;    /* there is no form for it */
-  /* Where there are folds: the space, and the dimensions of its rows. */
+  /* If there are folds: the space, and the dimensions of its rows. */
   uint32_t rank, row;
   int64_t extents[IR_MAX_RANK];
 } lowering;
 
-/* A step while it is lowered: `task` has its attributes and what is sliced, but no views. */
+/* A step while it is lowered: `task` has its attributes, and which operands are sliced, but no views. */
 typedef struct lower_step {
   lowering *l;
   const rt_step *step;
@@ -53,7 +53,7 @@ typedef struct lower_step {
 
 /* ---- values (lower.c) ---- */
 uint32_t lower_value(lowering *l, const rt_value *v, const lower_index *at);
-/* Of operand k of a step. */
+/* The same for operand k of a step. */
 uint32_t lower_operand(const lower_step *s, uint32_t k, const lower_index *at);
 const rt_shape *lower_shape(const lower_step *s, uint32_t k);
 bool lower_has_operand(const lower_step *s, uint32_t k);
@@ -62,10 +62,10 @@ lower_index lower_moved(const lower_step *s, uint32_t k, uint32_t d, const lower
 uint32_t lower_fail(lowering *l);
 
 /* ---- nodes (lower_nodes.c) ---- */
-/* The same node, if there is one already. */
+/* Adds a node, or returns the same one if there is one already. */
 uint32_t lower_node(lowering *l, const cg_node *n);
 uint32_t lower_number(lowering *l, ir_number number);
-/* Of a stream of random numbers. */
+/* The key of a stream of random numbers. */
 uint32_t lower_key(lowering *l, ir_number number);
 /* The number rounded to t. */
 uint32_t lower_constant(lowering *l, ir_number number, ir_dtype t);
@@ -88,7 +88,7 @@ bool lower_index_same(const lower_index *a, const lower_index *b);
 void lower_unravel(lowering *l, lower_index i, const rt_shape *shape, lower_index *at);
 
 /* ---- families ---- */
-/* Of one step, at an index; CG_NO_NODE: there is no form for it. */
+/* Lowers one step at an index; CG_NO_NODE: there is no form for it. */
 typedef uint32_t lower_fn(const lower_step *s, const lower_index *at);
 lower_fn lower_moves, lower_makes, lower_indexed; /* lower_moves.c */
 lower_fn lower_folds;                             /* lower_folds.c */
@@ -98,7 +98,7 @@ lower_fn lower_folds;                             /* lower_folds.c */
 bool lower_takes(ir_opcode code);
 /* The body as one kernel (or a few, where its results have different shapes); false: there is no form. */
 bool cuda_lower_body(const rt_plan *plan, const rt_task *task, arena *memory, cuda_kernel *k);
-/* What the folds of the body go along: the space, and its row; false: there are none. */
+/* Finds the space of the folds of the body, and its row; false: there are no folds, or they do not fit together. */
 bool lower_find_rows(lowering *l);
 
 #endif

@@ -1,10 +1,10 @@
-/* Steps that fold: reductions, moments, softmax, norms; as folds and elementwise nodes around them. */
+/* Steps that fold (reductions, moments, softmax, norms), as folds with elementwise nodes around them. */
 #include <math.h>
 
 #include "device/cuda/lower.h"
 
 /* ---- the space ---- */
-/* What a step folds: of operand 0. False: nothing. */
+/* Which dimensions of operand 0 a step folds; false: it is no fold. */
 static bool reduced_dims(const rt_task *t, const rt_shape *x, bool reduced[IR_MAX_RANK]) {
   ir_family family = ir_op_info_of(t->code)->family;
   for (uint32_t d = 0; d < IR_MAX_RANK; d++) reduced[d] = false;
@@ -53,8 +53,8 @@ static uint32_t long_dims(const fold_shape *f) {
   return mask;
 }
 
-/* The row is what holds the last dimension: the reduced ones, or all others. Folds of the other kind go
- * along the other dimensions. */
+/* The row consists of the reduced dimensions or of all others, whichever include the last dimension. Folds go along
+ * the row or along all other dimensions. */
 bool lower_find_rows(lowering *l) {
   fold_shape first = {0}, f;
   bool found = false;
@@ -80,7 +80,7 @@ bool lower_find_rows(lowering *l) {
 }
 
 /* ---- folds ---- */
-/* Is it just the position along one dimension of the space? Which? */
+/* Is it just the position along one dimension of the space? *dim says which. */
 static bool is_position(const lowering *l, const lower_index *i, uint32_t *dim) {
   uint32_t n = 0;
   if (i->first != 0 || i->n_terms > 0) return false;
@@ -92,7 +92,7 @@ static bool is_position(const lowering *l, const lower_index *i, uint32_t *dim) 
   return n == 1;
 }
 
-/* Dimensions of the space, longer than 1, in `mask`. */
+/* The dimensions of the space in `mask` that are longer than 1. */
 static uint32_t long_in(const lowering *l, uint32_t mask) {
   uint32_t found = 0;
   for (uint32_t d = 0; d < l->out->rank; d++)
@@ -153,7 +153,7 @@ static int64_t folded_count(const lower_step *s) {
 }
 
 /* ---- reductions and moments ---- */
-/* By a power of two as a product, which is the same number and much sooner there. */
+/* Divides. A power of two is multiplied by its inverse, which gives the same number and is much faster. */
 static uint32_t divided(lowering *l, uint32_t node, ir_dtype t, double by) {
   int exponent;
   if (by > 0 && frexp(by, &exponent) == 0.5)
@@ -165,7 +165,7 @@ static uint32_t divided(lowering *l, uint32_t node, ir_dtype t, double by) {
 static uint32_t lower_variance(const lower_step *s, uint32_t x, ir_dtype acc, bool columns) {
   lowering *l = s->l;
   double n = (double)folded_count(s), m = n - (double)rt_task_int(&s->task, "correction");
-  if (columns) return lower_fail(l); /* it would go over the columns twice */
+  if (columns) return lower_fail(l); /* it would need a second pass over the columns */
   uint32_t wide = lower_cast(l, x, acc);
   uint32_t mean = divided(l, fold_node(l, IR_FOLD_SUM, wide, acc, false), acc, n);
   uint32_t d = lower_apply(l, IR_OP_SUB, acc, wide, mean);
@@ -192,7 +192,7 @@ static uint32_t lower_reduce(const lower_step *s, const lower_index *at) {
 }
 
 /* ---- softmax and norms ---- */
-/* Operand 0 at `at`, and where it is folded. */
+/* Operand 0 at `at`; *folded: the same operand as it is folded. */
 static uint32_t row_operand(const lower_step *s, const lower_index *at, uint32_t *folded) {
   lowering *l = s->l;
   lower_index own[IR_MAX_RANK];

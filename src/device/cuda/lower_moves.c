@@ -39,7 +39,7 @@ static uint32_t lower_slice(const lower_step *s, const lower_index *at) {
   return lower_operand(s, 0, own);
 }
 
-/* The row-major number, in the whole, of the position `at`; dimensions in `cut` count from the window. */
+/* The row-major number of the position `at` in the whole; along dimensions in `cut` it counts from the window. */
 static lower_index number_of(const lower_step *s, const lower_index *at, uint32_t cut) {
   lower_index i = {.first = 0};
   int64_t stride = 1;
@@ -59,7 +59,8 @@ static uint32_t lower_reshape(const lower_step *s, const lower_index *at) {
 }
 
 /* ---- parts ---- */
-/* Operand k, which begins at begin[d] in the whole: its value, and where it is there. */
+/* Operand k, which begins at begin[d] in the whole: its value. *truth: whether the position is in it; CG_NO_NODE:
+ * always. */
 static uint32_t lower_part(const lower_step *s, uint32_t k, const int64_t *begin,
                            const lower_index *at, uint32_t *truth) {
   lowering *l = s->l;
@@ -71,7 +72,7 @@ static uint32_t lower_part(const lower_step *s, uint32_t k, const int64_t *begin
     bool cut = s->step->operands[k].sliced >> d & 1;
     own[d] = at[d];
     own[d].first += cut ? 0 : s->offset[d] - begin[d];
-    int64_t origin = cut ? 0 : begin[d] - s->offset[d]; /* in the window */
+    int64_t origin = cut ? 0 : begin[d] - s->offset[d]; /* relative to the window */
     bool covers = origin <= 0 && origin + x->extents[d] >= s->result->extents[d];
     if (covers) continue;
     *truth = lower_both(l, *truth, lower_range(l, &own[d], 0, x->extents[d]));
@@ -99,7 +100,7 @@ static uint32_t lower_pad(const lower_step *s, const lower_index *at) {
   return truth == CG_NO_NODE ? x : lower_choose(s->l, truth, x, value);
 }
 
-/* The last part that is not empty needs no question. */
+/* The last part that is not empty needs no condition. */
 static uint32_t lower_cat(const lower_step *s, const lower_index *at) {
   uint32_t dim = rt_task_dim(&s->task, "dim", s->result->rank), truth, node = CG_NO_NODE;
   int64_t begin[IR_MAX_RANK] = {0};
@@ -165,7 +166,7 @@ uint32_t lower_makes(const lower_step *s, const lower_index *at) {
 }
 
 /* ---- indexes from memory ---- */
-/* x at the result's position, but along `dim` where `index` says. */
+/* x at the result's position, but along `dim` at the position `index`. */
 static uint32_t lower_found(const lower_step *s, uint32_t dim, uint32_t index,
                             const lower_index *at) {
   lowering *l = s->l;

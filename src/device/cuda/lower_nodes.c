@@ -174,13 +174,13 @@ bool lower_index_same(const lower_index *a, const lower_index *b) {
   return memcmp(a->strides, b->strides, sizeof a->strides) == 0;
 }
 
-/* ---- taking numbers apart ---- */
+/* ---- splitting row-major numbers ---- */
 static int64_t term_range(const lowering *l, uint32_t node) {
   const cg_node *n = &l->out->nodes.data[node];
   return n->kind == CG_NODE_DIV ? n->high : n->n;
 }
 
-/* i = quotient * n + rest with rest < n everywhere, both affine; false: not so. */
+/* Splits i = quotient * n + rest, both affine, with rest < n everywhere; false: that is not possible. */
 static bool splits(const lowering *l, const lower_index *i, int64_t n, lower_index *quotient,
                    lower_index *rest) {
   *quotient = *rest = (lower_index){.first = 0};

@@ -5,7 +5,7 @@
 enum { C, A, B, BIAS, ADDED, N_SIDES };
 enum { POOL_ALIGN = 64, MOST_WORKSPACE = 32 << 20 };
 
-/* The result's dimensions but the last, as every side steps along them. */
+/* The result's dimensions except the last, with the strides of every side along them. */
 typedef struct product {
   const rt_plan *plan;
   const rt_task *task;
@@ -27,8 +27,8 @@ static const rt_view *view_of(const rt_plan *plan, const rt_task *task, uint32_t
 
 enum { NO_DIM = -1 };
 
-/* Steps of operand `side` along result dimension d, which is its own dimension `from`: an operand that
- * is not cut to the result's window begins further in. */
+/* Sets the stride of operand `side` along result dimension d, which is its own dimension `from`. An operand that
+ * is not cut to the result's window is moved to where that begins. */
 static void place(product *p, uint32_t side, uint32_t d, int from, int64_t *step) {
   const rt_view *v = view_of(p->plan, p->task, side - 1);
   *step = 0;
@@ -85,7 +85,7 @@ static void read_linear(product *p) {
   p->has_bias = bias != NULL;
 }
 
-/* Operands that follow the product, aligned with the result at the last dimension. */
+/* Reads an operand of what follows the product, aligned with the result at the last dimension. */
 static void read_aligned(product *p, uint32_t side) {
   const rt_view *x = view_of(p->plan, p->task, side - 1);
   uint32_t rank = p->result->rank;
@@ -95,7 +95,7 @@ static void read_aligned(product *p, uint32_t side) {
   }
 }
 
-/* False: the result is a vector, for which the library is not made. */
+/* Reads what follows the product; false: the result is a vector, which the library does not support. */
 static bool read_after(product *p) {
   if ((p->after.bias || p->after.added) && p->rank == p->result->rank) return false;
   if (p->after.bias) read_aligned(p, BIAS);
@@ -130,7 +130,7 @@ static void collapse(product *p) {
   }
 }
 
-/* The longest dimension that b does not have; it is taken out. */
+/* Takes the longest dimension that b does not have as m, and removes it from the others. */
 static int64_t take_m(product *p, int64_t m_step[N_SIDES]) {
   uint32_t best = p->rank;
   for (uint32_t d = 0; d < p->rank; d++)
@@ -146,8 +146,8 @@ static int64_t take_m(product *p, int64_t m_step[N_SIDES]) {
 }
 
 /* ---- layouts ---- */
-/* A matrix rows x columns as the library has it: one step is 1, the other the leading dimension.
- * `trans`: the rows are the far step. */
+/* Describes a matrix, rows x columns, as the library does: one of its strides is 1, the other is the leading
+ * dimension. `trans`: that is the stride of the rows. */
 static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_step,
                 int64_t *trans, int64_t *ld) {
   if (rows == 1) row_step = 1;
@@ -165,7 +165,7 @@ static bool lay(int64_t rows, int64_t row_step, int64_t columns, int64_t column_
   return false;
 }
 
-/* In every repetition of a loop. The caller's memory may begin at any multiple of CUDA_BUFFER_ALIGN. */
+/* The alignment in every repetition of a loop. The caller's memory may begin at any multiple of CUDA_BUFFER_ALIGN. */
 static int64_t alignment(const rt_plan *plan, const rt_view *v, int64_t first) {
   int64_t size = (int64_t)ir_dtype_size_bytes(v->dtype);
   bool is_ours = plan->buffers[v->buffer].kind == RT_BUFFER_POOL;
@@ -185,7 +185,7 @@ static void set_alignments(const product *p, cuda_matmul_shape *s) {
   if (s->has_c) s->align_c = alignment(plan, view_of(plan, p->task, 3), p->first[ADDED]);
 }
 
-/* What is added lies as the result does: its columns are as far apart as they like. */
+/* The tensor that is added must have the layout of the result; its leading dimension may differ. */
 static bool lay_added(const product *p, int64_t rows, int64_t row_step, int64_t columns,
                       int64_t column_step, cuda_matmul_shape *s) {
   int64_t trans;
@@ -195,7 +195,7 @@ static bool lay_added(const product *p, int64_t rows, int64_t row_step, int64_t 
   return lay(rows, row_step, columns, column_step, &trans, &s->ldc) && !trans;
 }
 
-/* The result by rows is the product the other way round, by columns. */
+/* A row-major result is the product of the swapped operands, column-major. */
 static bool set_layouts(const product *p, int64_t m, const int64_t m_step[N_SIDES],
                         cuda_matmul_shape *s) {
   int64_t trans, ld;
@@ -239,7 +239,7 @@ static bool takes_types(ir_dtype from, ir_dtype to) {
   return is_narrow(from) && to == IR_F32;
 }
 
-/* Both operands have one dtype, others that of the result. */
+/* Both factors must have one dtype, and further operands that of the result. */
 static bool types_fit(const product *p) {
   const rt_view *a = view_of(p->plan, p->task, 0), *b = view_of(p->plan, p->task, 1);
   if (!a || !b || a->dtype != b->dtype || !takes_types(a->dtype, p->result->dtype)) return false;
@@ -341,7 +341,7 @@ static cublasStatus_t make_desc(const cuda_vendor *cu, cuda_matmul *m, types t) 
   if (!st && epilogue != CUBLASLT_EPILOGUE_DEFAULT)
     st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (st || !s->has_bias) return st;
-  void *pointer = (void *)(uintptr_t)s->align_bias; /* only its alignment counts here */
+  void *pointer = (void *)(uintptr_t)s->align_bias; /* only its alignment matters here */
   if (!st) st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &pointer, sizeof pointer);
   if (!st && s->batch > 1)
     st = set_desc(cu, m->desc, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &s->stride_bias,

@@ -1,4 +1,4 @@
-/* Which bodies are a product with something after it that the library has. */
+/* Finds bodies that are a product with steps after it which the library can compute. */
 #include "device/cuda/matmul.h"
 
 typedef struct making {
@@ -15,7 +15,7 @@ static bool is_last_dim(const rt_shape *x, const rt_shape *result) {
   return true;
 }
 
-/* Parameter v of the body is added: as a tensor of the result's shape, or as a bias. */
+/* Takes parameter v of the body as an added tensor of the result's shape, or as a bias. */
 static bool take_sum(making *m, const rt_value *v, const rt_shape *result) {
   if (v->kind != RT_VALUE_PARAM) return false;
   const rt_shape *x = rt_value_shape(m->body, v);
@@ -27,7 +27,7 @@ static bool take_sum(making *m, const rt_value *v, const rt_shape *result) {
   return *taken = true;
 }
 
-/* Step i, which reads step i - 1. */
+/* Takes step i, which must read step i - 1. */
 static bool take_step(making *m, uint32_t i) {
   const rt_step *s = &m->body->steps[i];
   const rt_value *x = s->operands;

@@ -2,7 +2,7 @@
 #include "device/cuda/device.h"
 
 /* ---- contexts ---- */
-/* A GPU's primary context, current while something is done in it. */
+/* Makes a GPU's primary context current for a while. */
 typedef struct visit {
   const cuda_vendor *cu;
   CUdevice gpu;
@@ -31,7 +31,7 @@ static void leave(const visit *v) {
 typedef struct place {
   unsigned kind;
   int gpu;
-  CUcontext context; /* NULL: of no single one */
+  CUcontext context; /* NULL: it belongs to none, or to all */
 } place;
 
 static status refuse(const place *at, const visit *v, const void *p, const char *what) {
@@ -89,7 +89,7 @@ static void memory_free_there(uint32_t space, void *block) {
 /* ---- copies ---- */
 enum { TO, FROM };
 
-/* What is left of two arrays when dimensions that are contiguous in both are one: rows of `bytes`. */
+/* Two arrays after dimensions that are contiguous in both are merged: rows of `bytes`. */
 typedef struct walk {
   uint32_t rank;
   int64_t extents[IR_MAX_RANK], strides[2][IR_MAX_RANK]; /* in bytes */
@@ -114,7 +114,7 @@ static void add_outer(walk *w, int64_t extent, int64_t to, int64_t from) {
   w->strides[FROM][w->rank++] = from;
 }
 
-/* Dimensions from the innermost to the outermost. */
+/* Merges dimensions, from the innermost to the outermost. */
 static walk walk_of(const ir_array *to, const ir_array *from) {
   walk w = {.bytes = (int64_t)ir_dtype_size_bytes(to->dtype)};
   int64_t size = w.bytes;
@@ -123,7 +123,7 @@ static walk walk_of(const ir_array *to, const ir_array *from) {
   return w;
 }
 
-/* May the innermost of the remaining dimensions be rows of one copy? */
+/* Can the innermost of the remaining dimensions be the rows of one 2-D copy? */
 static bool has_rows(const walk *w) {
   enum { LARGEST_PITCH = 0x7fffffff };
   for (int side = TO; side <= FROM && w->rank > 0; side++)
@@ -172,7 +172,7 @@ static CUresult copy_all(const visit *v, const ir_array *to, const ir_array *fro
   return r == CUDA_SUCCESS ? done : r;
 }
 
-/* On the default stream of the GPU, as a caller who names no stream expects. */
+/* Copies on the default stream of the GPU, as a caller who names no stream expects. */
 static status memory_copy(const ir_array *to, const ir_array *from) {
   visit v = {0};
   int64_t n;
@@ -221,7 +221,7 @@ static status order_after(const visit *v, CUstream later, CUstream first) {
   status st = cuda_try(v->cu->cuEventRecord(event, first), "following a stream");
   if (st == STATUS_OK)
     st = cuda_try(v->cu->cuStreamWaitEvent(later, event, 0), "following a stream");
-  (void)v->cu->cuEventDestroy(event); /* once it has passed */
+  (void)v->cu->cuEventDestroy(event); /* the driver frees it once it has passed */
   return st;
 }
 

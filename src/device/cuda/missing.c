@@ -1,4 +1,4 @@
-/* The CUDA device of a build without the CUDA toolkit: it says so. */
+/* The CUDA device in a build without the CUDA toolkit: opening it is UNAVAILABLE. */
 #include "runtime/device.h"
 
 static status missing_open(const rt_device_options *options, const allocator *memory,

@@ -1,4 +1,4 @@
-/* From a plan to all that its runs need. */
+/* Makes everything that the runs of a plan need. */
 #include <string.h>
 
 #include "base/table.h"
@@ -51,7 +51,7 @@ static void place_tasks(cuda_loaded *l) {
   }
 }
 
-/* A run is over when the streams are whose end no other stream waits for. */
+/* Finds the streams whose last work no other stream waits for: a run is over when these are done. */
 static void find_last(cuda_loaded *l) {
   uint32_t n = l->order.steps.len;
   bool *waited = ARENA_ARRAY(&l->memory, l->order.n_events, bool);
@@ -81,7 +81,8 @@ static void find_recorders(cuda_loaded *l) {
     l->rank_of_event[l->order.n_events + s] = l->streams[s].rank;
 }
 
-/* Of a result: as many processors as large GPUs have, with a tile of 64 by 128 each. */
+/* A task with a result of so many elements keeps a GPU busy: large GPUs have about 128 processors, each with a tile of
+ * 64 x 128. */
 enum { LARGE = 1 << 20 };
 
 static status build(void *context) {
@@ -125,8 +126,8 @@ static void need_scratch(cuda_task *t, size_t bytes) {
   if (bytes > t->scratch_bytes) t->scratch_bytes = bytes;
 }
 
-/* A product that the library takes becomes `call`. `starts`: of the result and the operands.
- * call->matmul stays NULL: kernels compute it. */
+/* Makes a product that the library takes a `call`. `starts`: of the result and the operands. If
+ * call->matmul stays NULL, kernels compute it. */
 static status try_matmul(cuda_loaded *l, cuda_task *t, const rt_plan *plan, const rt_task *task,
                          const cuda_after *after, const cg_pointer *starts, cuda_call *call) {
   cuda_matmul_shape shape;
@@ -172,7 +173,7 @@ static void place_attention(cuda_loaded *l, const cuda_att_places *places, const
   call->addresses = ARENA_ARRAY(&l->memory, N_ATT_SIDES, CUdeviceptr);
 }
 
-/* The same of attention that cuDNN takes. */
+/* The same for attention that cuDNN takes. */
 static status try_attention(cuda_loaded *l, cuda_task *t, const rt_plan *plan, const rt_task *task,
                             const cg_pointer *starts, cuda_call *call) {
   cuda_att_shape shape;
@@ -214,7 +215,8 @@ static bool serves(const void *context, uint32_t value) {
   return rt_task_equal(plan, key->task, &plan->tasks[value - 1], CUDA_BUFFER_ALIGN);
 }
 
-/* Ranks on different GPUs share kernels. Of GPUs that nobody here has opened nothing is known. */
+/* What all GPUs have in common: ranks on different GPUs share kernels. GPUs that this process has not opened are not
+ * used by it. */
 static cg_gpu weakest(const cuda_device *d) {
   cg_gpu least = {UINT32_MAX, UINT32_MAX, true};
   for (uint32_t g = 0; g < d->n_gpus; g++) {
@@ -228,7 +230,7 @@ static cg_gpu weakest(const cuda_device *d) {
   return least;
 }
 
-/* The kernel of an equal task before it, or a new one. */
+/* Takes the kernel of an earlier equal task, or writes a new one. */
 static status find_kernel(cuda_loaded *l, table *known, uint32_t t) {
   const rt_plan *plan = plan_of(l);
   const rt_task *task = &plan->tasks[t];
@@ -258,7 +260,7 @@ static void add_calls(cuda_loaded *l, cuda_task *t, uint32_t first, uint32_t n) 
   }
 }
 
-/* The workspace of a product in a body follows the body's own scratch memory. */
+/* Makes the calls of a task. The workspace of a product in a body follows the body's own scratch memory. */
 static status make_calls(cuda_loaded *l, cuda_task *t) {
   const cuda_kernel *k = t->kernel;
   const cuda_stream *s = &l->streams[t->on];
@@ -284,7 +286,7 @@ static status make_calls(cuda_loaded *l, cuda_task *t) {
   return STATUS_OK;
 }
 
-/* The operands and results of a task where it has them. */
+/* The starts of a task that is one operation: its own result and operands. */
 static const cg_pointer own_starts[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0},
                                         {5, 0}, {6, 0}, {7, 0}, {8, 0}, {9, 0}};
 
@@ -337,7 +339,7 @@ static status allocate(cuda_loaded *l) {
   return cuda_blocks_ready(l);
 }
 
-/* What others wait for goes first: communications before computation. */
+/* Streams that communicate get the highest priority, since other ranks wait for them. */
 static status make_streams(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams; s++) {
     cuda_stream *x = &l->streams[s];
@@ -435,7 +437,7 @@ static status open_ranks(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* Where some GPU cannot read another's memory, all go through the host. */
+/* If some GPU cannot read another's memory, all communicate by way of the host. */
 static status connect_gpus(cuda_loaded *l) {
   uint32_t n = l->n_ranks < l->device->n_gpus ? l->n_ranks : l->device->n_gpus;
   if (l->share) return STATUS_OK;
@@ -464,7 +466,7 @@ status cuda_program_init(cuda_loaded *l) {
   return make_streams(l);
 }
 
-/* Which context it is does not matter to what is given back, but there must be one. */
+/* Freeing works in any context, but one must be current. */
 static void make_any_current(const cuda_loaded *l) {
   for (uint32_t r = 0; l->ranks && r < l->n_ranks; r++)
     if (gpu_of(l, r)->context) (void)l->cu->cuCtxSetCurrent(gpu_of(l, r)->context);

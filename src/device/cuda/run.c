@@ -1,4 +1,4 @@
-/* Running a loaded plan: steps onto streams. */
+/* Runs a loaded plan: issues its steps on streams. */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 
@@ -87,7 +87,7 @@ static CUresult run_copy(cuda_loaded *l, uint32_t copy, CUstream stream) {
   if (c->to.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyDtoHAsync(m->to, from, bytes, stream);
   if (c->from.kind == ISSUE_IN_SLOTS) return l->cu->cuMemcpyHtoDAsync(to, m->from, bytes, stream);
   uint32_t there = l->ranks[c->to_rank].gpu, here = l->ranks[c->from_rank].gpu;
-  /* opened memory is an address like any other; managed memory is in no GPU's context */
+  /* memory opened from other processes has ordinary addresses; managed memory is in no GPU's context */
   if (there == here || l->share || l->has_managed)
     return l->cu->cuMemcpyDtoDAsync(to, from, bytes, stream);
   return l->cu->cuMemcpyPeerAsync(to, l->device->gpus[there].context, from,
@@ -114,7 +114,7 @@ static CUresult run_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   return l->cu->cuStreamWaitEvent(stream, l->events[l->order.steps.data[step].index], 0);
 }
 
-/* The adversary makes some streams late, so that what is not ordered happens in another order. */
+/* The adversary delays some streams, so that work that is not ordered happens in another order. */
 static CUresult delay(cuda_loaded *l, uint32_t step, const cuda_stream *s) {
   enum { ONE_IN = 3, LONGEST_NS = 200000 };
   uint64_t bits = random_bits(l->device->options.seed + l->turn, step);
@@ -159,7 +159,7 @@ void cuda_issue(cuda_loaded *l, uint32_t upto) {
 }
 
 /* ---- graphs ---- */
-/* Copies are on the main stream of a rank, even if nothing else is. */
+/* Does the stream take part in a run? The main stream of a rank always does: copies are on it. */
 static bool takes_part(const cuda_loaded *l, uint32_t stream) {
   const cuda_stream *s = &l->streams[stream];
   return s->used || (s->handle && stream == cuda_main_stream(l, s->rank));
@@ -184,7 +184,7 @@ status cuda_run_join(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* What failed is joined too, so that the capture can be given up. */
+/* Issues everything. After a failure streams are joined too, so that the capture can be ended. */
 static status record_all(cuda_loaded *l) {
   TRY(cuda_run_fork(l));
   cuda_issue(l, l->order.steps.len);
@@ -229,12 +229,12 @@ status cuda_run_replay(cuda_loaded *l) {
   return launch_graph(l);
 }
 
-/* What has failed meanwhile, and where in the plan, the driver does not tell. */
+/* The driver does not say what has failed meanwhile, nor where in the plan. */
 status cuda_run_try(const cuda_loaded *l, CUresult r) {
   char message[256];
   status st = cuda_try(r, "running the plan");
   if (st == STATUS_OK || l->failed != CUDA_SUCCESS)
-    return st; /* the first failure is told already */
+    return st; /* the first failure is recorded already */
   (void)snprintf(message, sizeof message, "%s", status_message());
   status_clear();
   return rt_fail_in_run(l->base.plan, st, message);
@@ -250,7 +250,7 @@ static status wait_for_main(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* Values that were never written show. */
+/* Fills memory so that reads of values that were never written are noticed. */
 static status poison(cuda_loaded *l) {
   for (uint32_t r = 0; r < l->n_ranks && l->device->options.adversarial; r++) {
     const cuda_rank *x = &l->ranks[r];
@@ -265,7 +265,7 @@ static status poison(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* After a run that fails nothing still uses the caller's arrays. */
+/* Waits after a failed run, so that nothing uses the caller's arrays any more. */
 void cuda_run_drain(cuda_loaded *l) {
   for (uint32_t s = 0; s < l->n_streams && !l->is_stuck; s++)
     if (l->streams[s].handle) (void)l->cu->cuStreamSynchronize(l->streams[s].handle);
@@ -378,7 +378,7 @@ void cuda_launch(rt_loaded *loaded, uint32_t instr) {
   if (l->failed == CUDA_SUCCESS) l->failed = l->cu->cuGraphLaunch(l->graph, l->streams[0].handle);
 }
 
-/* Others that take part in a communication would wait for what is not issued; those runs go on. */
+/* A run in which others take part is not cancelled: they would wait for what is not issued. */
 void cuda_cancel(rt_loaded *loaded) {
   cuda_loaded *l = (cuda_loaded *)loaded;
   if (!l->share && !l->watched) atomic_store(&l->cancelled, true);
@@ -406,7 +406,7 @@ status cuda_run_failure(cuda_loaded *l) {
 static status sync_all(cuda_loaded *l) {
   if (l->watched) return cuda_watch(l);
   if (l->replaying) return wait_for(l, 0);
-  /* time stamps come after what others wait for, and so does what tells other processes of an end */
+  /* the time stamps of ends, and the notes of ends for other processes, come after what others wait for */
   bool all = l->failed != CUDA_SUCCESS || l->spans || l->share;
   /* mutant: cuda_ends_forgotten */
   for (uint32_t s = 0; s < l->n_streams; s++)

@@ -6,12 +6,12 @@
 
 enum {
   TRIES = 3,
-  LAUNCHES = 64, /* small ones in a row */
-  SMALL = 64,    /* side of a product that is all launch */
+  LAUNCHES = 64, /* small products in a row */
+  SMALL = 64,    /* side of a product that takes only the time of its launch */
   FIRST_SIDE = 128,
   F32_SIDE = 2048, /* at most */
   BF16_SIDE = 4096,
-  ENOUGH_NS = 50000, /* what takes so long need not be larger to be measured */
+  ENOUGH_NS = 50000, /* a product that takes so long is large enough to be measured */
   FIRST_BYTES = 1 << 20,
   COPY_BYTES = 128 << 20,
   LINK_BYTES = 16 << 20,
@@ -62,10 +62,10 @@ static void close_probe(probe *p) {
 }
 
 /* ---- timing ---- */
-/* Issues what is timed, on p->streams[0]; what it has on the other stream it joins itself. */
+/* Issues what is timed, on p->streams[0]. What it issues on the other stream it must join itself. */
 typedef status enqueue_fn(probe *p, const void *context);
 
-/* The least of some tries, in ns of the GPU; the first is not counted. */
+/* The least time of some tries, measured on the GPU; the first try is not counted. */
 static status least_ns(probe *p, enqueue_fn *issue, const void *context, double *result) {
   double least = 0;
   for (int i = 0; i <= TRIES; i++) {
@@ -100,7 +100,7 @@ static status enqueue_products(probe *p, const void *context) {
   return STATUS_OK;
 }
 
-/* 0 if the library has no such product. */
+/* *ns is 0 if the library has no such product. */
 static status time_products(probe *p, ir_dtype dtype, int64_t side, int times, double *ns) {
   cuda_matmul_shape shape;
   product x = {.times = times};
@@ -122,7 +122,7 @@ static status time_products(probe *p, ir_dtype dtype, int64_t side, int times, d
   return least_ns(p, enqueue_products, &x, ns);
 }
 
-/* A product of at most that side, larger and larger until it takes long enough. */
+/* Measures products of sides up to `most`, larger and larger until one takes long enough. */
 static status measure_product(probe *p, ir_dtype dtype, int64_t most, double launch_ns,
                               double *flops, double *ns) {
   for (int64_t side = FIRST_SIDE; side <= most; side *= 2) {
@@ -190,7 +190,7 @@ static status measure_moves(probe *p, cuda_measured *m) {
   return least_ns(p, enqueue_hop, NULL, &m->host_hop_ns);
 }
 
-/* From the second GPU, where there is one. */
+/* Measures copies from the second GPU, if there is one. */
 static status measure_peer(probe *p, cuda_measured *m) {
   CUdeviceptr far = 0;
   cuda_gpu *other = &p->d->gpus[1];
@@ -198,7 +198,7 @@ static status measure_peer(probe *p, cuda_measured *m) {
   bool can;
   TRY(cuda_gpu_open(p->d, 1));
   status st = cuda_try(p->cu->cuMemAlloc(&far, LINK_BYTES), "memory to measure with");
-  status back = cuda_gpu_connect(p->d, 0, 1, &can); /* a copy that goes by the host is slower */
+  status back = cuda_gpu_connect(p->d, 0, 1, &can); /* otherwise copies go by way of the host */
   if (st == STATUS_OK) st = back;
   double least = 0;
   for (int i = 0; i <= TRIES && st == STATUS_OK; i++) {

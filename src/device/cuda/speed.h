@@ -7,33 +7,33 @@
 
 #include "runtime/device.h"
 
-/* Times of the GPU alone; 0: not measured. Products are square, without their launch. */
+/* Times on the GPU; 0: not measured. Products are square, and timed without their launch. */
 typedef struct cuda_measured {
   double launch_ns;                /* of a task among others on its stream */
   double f32_flops, f32_ns;        /* a product */
   double bf16_flops, bf16_ns;      /* a product */
-  double copy_bytes, copy_ns;      /* within the GPU's memory: so many are read and written */
-  double host_bytes, host_ns;      /* to the host and from it at once: so many each way */
+  double copy_bytes, copy_ns;      /* within the GPU's memory: bytes read plus bytes written */
+  double host_bytes, host_ns;      /* to the host and from it at once: bytes each way */
   double peer_bytes, peer_ns;      /* from another GPU's memory */
-  double host_hop_ns, peer_hop_ns; /* a few bytes to another rank */
+  double host_hop_ns, peer_hop_ns; /* for a few bytes to another rank */
 } cuda_measured;
 
-/* How a program's ranks lie on GPUs. */
+/* How a program's ranks share GPUs. */
 typedef struct cuda_sharing {
-  uint32_t ranks, gpus; /* all of them; GPUs of the machine */
-  uint32_t issued;      /* of the ranks, by one thread of this process; 0: all */
+  uint32_t ranks, gpus; /* all ranks; the GPUs of the machine */
+  uint32_t issued;      /* how many ranks one thread of this process issues; 0: all */
   bool through_host;    /* communications go by way of the host's memory */
 } cuda_sharing;
 
-/* What a rank of such a program gets. Where nothing was measured, numbers of a large GPU. Knows no CUDA
- * (speed_model.c). */
+/* The speed that a rank of such a program gets. What was not measured is assumed to be that of a large GPU. Knows no
+ * CUDA (speed_model.c). */
 rt_speed cuda_speed_model(const cuda_measured *m, const cuda_sharing *s);
 /* Measured times as the rates that a machine file holds, and back; the link is that of a rank per GPU. */
 rt_speed cuda_speed_rates(const cuda_measured *m);
 cuda_measured cuda_speed_figures(const rt_speed *machine);
 
 typedef struct cuda_device cuda_device;
-/* Measures unless it was done. What fails is left at 0: a choice can be made without. */
+/* Measures, unless that was done before. What fails stays 0: choices can be made without it. */
 const cuda_measured *cuda_speed_measure(cuda_device *d);
 
 #endif

@@ -1,4 +1,4 @@
-/* From measured times to the numbers of a model: pure, and without CUDA. */
+/* Turns measured times into the numbers of a model: pure, and without CUDA. */
 #include "device/cuda/speed.h"
 
 /* A large GPU of 2024, where nothing was measured. */
@@ -18,7 +18,7 @@ static const cuda_measured assumed = {
     .peer_hop_ns = 5e3,
 };
 
-/* What issuing a small product, which is launched after many others, takes the host, over one call. */
+/* How many calls of the driver take the host as long as issuing a small product does. */
 enum { CALLS = 4 };
 
 static double rate(double amount, double ns, double otherwise) {
@@ -27,7 +27,7 @@ static double rate(double amount, double ns, double otherwise) {
 
 static double known(double x, double otherwise) { return x > 0 ? x : otherwise; }
 
-/* Ranks go round the GPUs: the fullest one counts. */
+/* Ranks are dealt out to the GPUs in turn: the GPU with most ranks counts. */
 static double ranks_per_gpu(const cuda_sharing *s) {
   uint32_t ranks = s->ranks ? s->ranks : 1, gpus = s->gpus ? s->gpus : 1;
   uint32_t most = (ranks + gpus - 1) / gpus;
@@ -76,7 +76,7 @@ rt_speed cuda_speed_rates(const cuda_measured *m) {
   return r;
 }
 
-/* Of machines that were not measured here, the link is all there is. */
+/* A machine that was not measured here has figures of one link only. */
 cuda_measured cuda_speed_figures(const rt_speed *r) {
   bool measured = r->host_bytes_per_ns > 0 || r->peer_bytes_per_ns > 0;
   return (cuda_measured){

@@ -1,14 +1,14 @@
-/* Runs between what a caller's streams hold and what it puts on them next.
+/* Runs that are ordered by the caller's streams: after what these hold, and before what the caller puts on them next.
  *
  *   caller's streams ──▶ first stream ──▶ all streams: the plan ──▶ first stream ──▶ caller's streams
  *
- * All streams begin after the first and end before it goes on, so a run comes after the one before it without
- * the host waiting for that. The same events make a caller's capture take all of it in. */
+ * All streams begin after the first one and end before it goes on, so runs follow each other without the host
+ * waiting for them. By the same events, a caller's capture includes the whole run. */
 #include "device/cuda/errors.h"
 #include "device/cuda/run.h"
 
 /* ---- the caller's streams ---- */
-/* An event of the GPU that the stream belongs to. */
+/* The event of a GPU with which its streams are followed. */
 static status entry_event(cuda_device *d, uint32_t gpu, CUevent *result) {
   cuda_gpu *g = &d->gpus[gpu];
   (void)pthread_mutex_lock(&d->lock);
@@ -58,7 +58,7 @@ static status follow_callers(cuda_loaded *l, const rt_stream *streams, uint32_t 
 }
 
 static status lead_callers(cuda_loaded *l, const rt_stream *streams, uint32_t n) {
-  CUevent end = l->events[l->order.n_events]; /* the first stream's; joining does not use it */
+  CUevent end = l->events[l->order.n_events]; /* of the first stream, which joining does not use */
   TRY(cuda_try(l->cu->cuEventRecord(end, l->streams[0].handle), "leading a stream"));
   for (uint32_t i = 0; i < n; i++)
     TRY(cuda_try(l->cu->cuStreamWaitEvent(streams[i].handle, end, 0), "leading a stream"));
@@ -66,7 +66,7 @@ static status lead_callers(cuda_loaded *l, const rt_stream *streams, uint32_t n)
 }
 
 /* ---- runs ---- */
-/* After the caller's streams, waited for by the host; then as without them. */
+/* Lets the host wait for the caller's streams, then runs as without streams. */
 static status run_after(cuda_loaded *l, void *const *inputs, void *const *outputs,
                         const rt_stream *streams, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -74,7 +74,7 @@ static status run_after(cuda_loaded *l, void *const *inputs, void *const *output
   return rt_run(&l->base, inputs, outputs, NULL, NULL);
 }
 
-/* Copies in, then the plan, then copies out; each after all of what comes before. */
+/* Issues copies in, the plan, and copies out; each waits for everything before it. */
 static status issue_all(cuda_loaded *l, bool captured) {
   bool copied = false;
   TRY(cuda_run_fork(l));
@@ -94,7 +94,7 @@ static status issue_all(cuda_loaded *l, bool captured) {
   return copied ? cuda_run_join(l) : STATUS_OK;
 }
 
-/* What cannot be part of a graph. */
+/* Refuses what cannot be part of a graph. */
 static status check_capture(const cuda_loaded *l) {
   for (uint32_t i = 0; i < l->n_externals; i++) {
     const cuda_external *e = &l->externals[i];
@@ -106,7 +106,7 @@ static status check_capture(const cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* Whether the host must see its end: memory that it may change or read next. */
+/* Must the host wait for the end? Yes, if the caller may next change or read memory that is not pinned. */
 static bool must_wait(const cuda_loaded *l) {
   bool waits = false;
   for (uint32_t i = 0; i < l->n_externals && !waits; i++)

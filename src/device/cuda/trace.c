@@ -1,8 +1,8 @@
-/* When steps ran, on the host's time line.
+/* Records when steps ran, on the host's time line.
  *
- * Every launch is between two events with time stamps, and every event of the order has a twin with
- * one. GPUs have no common clock: times are told relative to the rank's `origin`, which passed
- * when the run began, soon after the host looked at its clock. */
+ * Every launch is between two events with time stamps, and every event of the order has a twin with a
+ * time stamp. GPUs have no common clock: times are measured from the rank's `origin`, an event that passes
+ * when the run begins, soon after the host read its clock. */
 #include "device/cuda/device.h"
 
 /* An event belongs to the GPU of the stream that records it. */
@@ -18,7 +18,7 @@ CUevent cuda_trace_twin(const cuda_loaded *l, uint32_t event) {
   return l->timing[2 * (size_t)l->n_launched + event];
 }
 
-/* Of ranks that are processes, only what this one does is told, with the numbers of its own plan. */
+/* The span of a post. If ranks are processes, only those of this one have spans, numbered as in its own plan. */
 static rt_span *post_span(const cuda_loaded *l, uint32_t post) {
   const rt_plan *own = l->base.plan;
   uint32_t first = l->share ? l->share->first_post : 0;
@@ -34,12 +34,12 @@ static uint32_t rank_of_task(const cuda_loaded *l, uint32_t task) {
   return l->streams[l->tasks[task].stream].rank;
 }
 
-/* How many launches are done before it in a repetition of its loop. */
+/* How many launches come before the task in repetition `turn` of its loop. */
 static uint32_t launch_of(const cuda_task *task, uint32_t turn) {
   return task->launch + turn * task->more_launches;
 }
 
-/* An event of another process is seen here when a stream has waited for it. */
+/* The rank that records the twin: an event of another process passes here when a stream has waited for it. */
 static uint32_t who_sees(const cuda_loaded *l, uint32_t event) {
   uint32_t rank = l->rank_of_event[event];
   return cuda_is_here(l, rank) ? rank : l->share->me;
@@ -90,7 +90,7 @@ status cuda_trace_begin(cuda_loaded *l) {
     cuda_rank *x = &l->ranks[r];
     CUstream stream = l->streams[cuda_main_stream(l, r)].handle;
     if (!cuda_is_here(l, r)) continue;
-    /* before the record, not after the wait: a host that is late must not make events late */
+    /* read before the record, not after it: a delay of the host must not make events seem late */
     x->offset_ns = rt_clock_ns() - l->origin_ns;
     TRY(cuda_try(l->cu->cuEventRecord(x->origin, stream), "recording an event"));
     TRY(cuda_try(l->cu->cuEventSynchronize(x->origin), "waiting for an event"));
@@ -98,7 +98,7 @@ status cuda_trace_begin(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* From the run's start, of an event of the rank; -1: not recorded. */
+/* The time of an event of the rank from the run's start; -1: it was not recorded. */
 static int64_t time_of(const cuda_loaded *l, uint32_t rank, CUevent event) {
   float ms = 0;
   if (l->cu->cuEventElapsedTime(&ms, l->ranks[rank].origin, event) != CUDA_SUCCESS) return -1;

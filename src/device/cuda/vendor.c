@@ -87,7 +87,7 @@ static status load_cublaslt(void) {
                            &vendor);
 }
 
-/* Streams that share a queue of the hardware wait for one another; by default there are 8. */
+/* Asks for more hardware queues than the default of 8: streams that share a queue wait for one another. */
 static void ask_for_queues(void) { (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
 static status load_all(void) {
@@ -104,7 +104,7 @@ static status load_all(void) {
   return load_cublaslt();
 }
 
-/* The message is kept for every later caller, on whichever thread. */
+/* Keeps the message for every later caller, on any thread. */
 static void load_once(void) {
   loaded_status = load_all();
   (void)snprintf(loaded_message, sizeof loaded_message, "%s", status_message());
@@ -118,7 +118,7 @@ status cuda_vendor_load(const cuda_vendor **result) {
 }
 
 /* ---- errors ---- */
-/* After these CUDA refuses everything, and gives the process no other context, not after a reset either. */
+/* After these errors CUDA refuses everything, and gives the process no other context, not even after a reset. */
 static bool is_last(CUresult r) {
   static const CUresult last[] = {CUDA_ERROR_ILLEGAL_ADDRESS,     CUDA_ERROR_LAUNCH_FAILED,
                                   CUDA_ERROR_LAUNCH_TIMEOUT,      CUDA_ERROR_HARDWARE_STACK_ERROR,

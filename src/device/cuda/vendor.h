@@ -1,7 +1,7 @@
 /* The vendor's libraries, loaded when the first device is opened: the binary needs none of them to start.
  *
- * Every function used is in one table per library (driver.def, nvrtc.def, cublaslt.def); types come
- * from the toolkit's headers. A function is called as cu->cuMemAlloc(...). */
+ * There is one table of functions per library (driver.def, nvrtc.def, cublaslt.def); types come from the
+ * toolkit's headers. A function is called as cu->cuMemAlloc(...). */
 #ifndef WEIR_DEVICE_CUDA_VENDOR_H
 #define WEIR_DEVICE_CUDA_VENDOR_H
 
@@ -25,8 +25,8 @@ NODISCARD status cuda_vendor_load(const cuda_vendor **result);
 /* The functions that compile kernels, of the same libraries. */
 const cuda_compiler *cuda_vendor_compiler(void);
 
-/* For libraries that only some programs need: loads the first that is found, NULL: none, and looks up
- * functions, each to its place among `functions`. UNAVAILABLE names the missing one. */
+/* For libraries that only some programs need: loads the first one that is found (NULL: none is); looks up functions,
+ * each of which goes to its place in `functions`. UNAVAILABLE names the missing one. */
 typedef struct cuda_symbol {
   const char *name;
   size_t offset; /* among the functions */
@@ -35,9 +35,9 @@ void *cuda_library_open(const char *const *names, size_t n);
 NODISCARD status cuda_library_find(void *library, const char *which, const cuda_symbol *symbols,
                                    size_t n, void *functions);
 
-/* OK, or the failure of a call of the driver, with what was attempted. */
+/* The result of a call of the driver as a status; `what` was attempted, for the message. */
 NODISCARD status cuda_try(CUresult r, const char *what);
-/* The same of the library of matrix products. */
+/* The same for the library of matrix products. */
 NODISCARD status cuda_try_lt(cublasStatus_t r, const char *what);
 
 #endif

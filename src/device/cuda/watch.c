@@ -1,8 +1,8 @@
-/* Waiting for a run that may never end by itself: one whose communications NCCL carries out.
+/* Waits for a run that may never end by itself: one whose communications NCCL carries out.
  *
- * Every stream is followed through its steps by the events that it records. The step it is at tells whether
- * something may still happen without the help of others: a stream that computes or copies moves, one that
- * waits for an event does not, one that is inside a communication moves only if it comes to its end. */
+ * Every stream is followed through its steps by the events that it records. The step it has reached tells whether
+ * it can make progress without other ranks: a stream that computes or copies does, one that waits for an event does
+ * not, and one that is in a communication does only when that ends. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool has_passed(const cuda_loaded *l, uint32_t event) {
   return l->cu->cuEventQuery(l->events[event]) != CUDA_ERROR_NOT_READY;
 }
 
-/* All steps up to a record that has passed are done. True: some are that were not. */
+/* Notes that all steps up to a record that has passed are done. True: some were not done before. */
 static bool follow(cuda_loaded *l, uint32_t stream) {
   cuda_watched *w = &l->watched[stream];
   uint32_t before = w->done;
@@ -31,7 +31,7 @@ static bool follow(cuda_loaded *l, uint32_t stream) {
   return w->done > before;
 }
 
-/* `at`: the step it is at. */
+/* What the stream does now; *at: the step it has reached. */
 static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
   const cuda_watched *w = &l->watched[stream];
   for (uint32_t i = w->done; i < w->n; i++) {
@@ -102,7 +102,7 @@ void cuda_comm_text(cuda_loaded *l, uint32_t comm, char *text, size_t size_bytes
   rt_comm_line_add_team(&line, p->team, p->n_team);
 }
 
-/* The first communication of the circle that is under way, or, in a graph, that there is. */
+/* The first communication of the circle that is under way; in a graph, its first one. */
 static uint32_t find_comm(const cuda_loaded *l, uint32_t circle) {
   uint32_t at;
   for (uint32_t s = l->plan->n_streams; s < l->n_streams && !l->replaying; s++) {
@@ -137,7 +137,7 @@ static status report_stillness(cuda_loaded *l) {
 }
 
 /* ---- waiting ---- */
-/* Whether all streams that a run ends with have ended; an error of the driver ends it too. */
+/* Have all streams with which a run ends ended? An error of the driver ends it too. */
 static bool have_ended(const cuda_loaded *l, bool all, CUresult *result) {
   bool ended = true;
   for (uint32_t s = 0; s < l->n_streams && *result == CUDA_SUCCESS; s++) {
@@ -150,7 +150,7 @@ static bool have_ended(const cuda_loaded *l, bool all, CUresult *result) {
   return ended || *result != CUDA_SUCCESS;
 }
 
-/* Short waits cost no sleep, long ones no core. */
+/* Yields at first, so that short waits are not longer than needed; then sleeps, so that long ones take no core. */
 static void pause_for(int64_t waited_ns) {
   enum { SPIN_NS = 300000, NAP_NS = 20000, LONG_NS = 300000, LATER = 20000000 };
   if (waited_ns < SPIN_NS) {
@@ -161,7 +161,7 @@ static void pause_for(int64_t waited_ns) {
   (void)nanosleep(&t, NULL);
 }
 
-/* After an abort streams end soon. If they do not, nothing they use may be given back. */
+/* After an abort streams end soon. If they do not, nothing that they use may be freed. */
 static void drain(cuda_loaded *l) {
   const int64_t most_ns = INT64_C(10000000000);
   int64_t start_ns = rt_clock_ns();
@@ -181,7 +181,7 @@ static status check_errors(cuda_loaded *l) {
   return cuda_nccl_failure(l);
 }
 
-/* The communication that this rank's process is at, if it is at one. */
+/* Tells others which communication this rank's process is in, if it is in one. */
 static void tell_place(cuda_loaded *l) {
   uint32_t at;
   for (uint32_t s = l->plan->n_streams; s < l->n_streams; s++) {
@@ -192,7 +192,8 @@ static void tell_place(cuda_loaded *l) {
   }
 }
 
-/* Of ranks that are processes, what others do counts, and they are told what this one does. */
+/* Has nothing moved for too long? If ranks are processes, the progress of others counts, and they are told of this
+ * one's. */
 static bool is_still(cuda_loaded *l, const sight *seen, int64_t moved_ns) {
   cuda_world *w = &l->device->world;
   int64_t most_ns = l->device->timeout_ns;
@@ -202,7 +203,7 @@ static bool is_still(cuda_loaded *l, const sight *seen, int64_t moved_ns) {
   return cuda_world_is_still(w, moved_ns);
 }
 
-/* From time to time: errors, and whether anything moves. A graph tells nothing of its inside. */
+/* Called from time to time: checks for errors, and whether anything moves. A graph does not show its progress. */
 static status look(cuda_loaded *l, int64_t now_ns, int64_t *moved_ns) {
   sight seen = {0};
   /* mutant: cuda_nccl_failure_unseen */
@@ -257,12 +258,12 @@ status cuda_nccl_failure(cuda_loaded *l) {
     (void)snprintf(text, sizeof text, "rank %u waits for %s", rank, what);
     return cuda_world_give_up(w, text);
   }
-  /* a rank that has died looks like an error of the network */
+  /* NCCL reports a rank that has died as an error of the network */
   if (l->share && cuda_world_listen(w)) return w->endpoint->ops->error(w->endpoint);
   return fail(STATUS_UNAVAILABLE, "cuda: NCCL failed at rank %u's %s: %s", rank, what, why);
 }
 
-/* ---- what there is to follow ---- */
+/* ---- the steps to follow ---- */
 void cuda_watch_prepare(cuda_loaded *l) {
   const issue_order *o = &l->order;
   l->watched = ARENA_ARRAY(&l->memory, l->n_streams, cuda_watched);

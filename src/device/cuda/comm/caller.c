@@ -1,8 +1,8 @@
-/* NCCL communicators of the caller: which ranks are in one, and an exchange of bytes by it, for
+/* NCCL communicators of the caller: which ranks are in one, and an exchange of bytes through it, for
  * worlds (api/world.c).
  *
- * A communicator belongs to the library that made it, which the caller has loaded: its functions
- * are taken from there, by name, so no header is needed. */
+ * A communicator belongs to the library that made it, which the caller has loaded. The functions are
+ * looked up there by name, so no header is needed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct caller_nccl {
   const char *(*error_text)(int result);
 } caller_nccl;
 
-/* dlsym() gives an object's address for a function's. */
+/* dlsym() returns the address of a function as that of an object. */
 static void take(void *library, const char *name, void *function) {
   void *found = dlsym(library, name);
   memcpy(function, &found, sizeof found);
@@ -69,7 +69,7 @@ typedef struct exchange {
   CUdevice gpu;
   CUcontext context, caller;
   CUstream stream;
-  CUdeviceptr block; /* what this rank gives, then that of all */
+  CUdeviceptr block; /* the bytes of this rank, then those of all */
 } exchange;
 
 static status open_gpu(exchange *x, int gpu) {
@@ -92,7 +92,8 @@ static void close_gpu(exchange *x) {
 
 static void rest(void) { (void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
 
-/* The others may not come; a communicator that does not block works on while it is asked. */
+/* Waits for a call, but not for ever: other ranks may not come. A communicator that does not block goes on while its
+ * state is polled. */
 static status await(const exchange *x, int result) {
   int64_t end_ns = rt_clock_ns() + longest_ns;
   for (;; rest()) {

@@ -134,7 +134,7 @@ static CUcontext context_of(const cuda_loaded *l, uint32_t rank) {
   return l->device->gpus[l->ranks[rank].gpu].context;
 }
 
-/* All members join at once: one thread that joined them one by one would wait for itself. */
+/* All members join in one group: a thread that joined them one by one would wait for itself. */
 static ncclResult_t join_members(const cuda_loaded *l, cuda_nccl *n, cuda_nccl_group *g,
                                  const issue_comm *members) {
   ncclUniqueId id;
@@ -167,7 +167,7 @@ status cuda_nccl_no_communicator(const cuda_nccl *n, const rt_circle *c, ncclRes
   return fail(STATUS_UNAVAILABLE, "cuda: NCCL makes no communicator for %s: %s", who, why);
 }
 
-/* NCCL itself would say "invalid usage". */
+/* Refuses two members on one GPU, for which NCCL itself would say "invalid usage". */
 status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t b) {
   return fail(STATUS_UNAVAILABLE,
               "cuda: NCCL wants a GPU for every device, but devices %u and %u share one: the "
@@ -175,7 +175,7 @@ status cuda_nccl_shared_gpu(const cuda_loaded *l, uint32_t a, uint32_t b) {
               a, b, l->n_ranks, l->device->n_gpus, l->device->n_gpus == 1 ? "" : "s");
 }
 
-/* NCCL admits it from 2.30 on, if it is told to. */
+/* NCCL allows it from 2.30 on, if the configuration says so. */
 bool cuda_nccl_may_share(const cuda_nccl *n) {
   enum { FIRST = 23000 };
   int version = 0;
@@ -227,7 +227,7 @@ bool cuda_nccl_needs(cuda_nccl *n, cuda_nccl_group *g, int most_ctas, bool is_ap
   return true;
 }
 
-/* Whether calls of both ranks run beside each other: those of other processes take turns with this one's. */
+/* Can calls of both ranks run at the same time? Those of different processes on a GPU take turns. */
 static bool run_together(const cuda_loaded *l, uint32_t a, uint32_t b) {
   return a == b || (!l->share && l->ranks[a].gpu == l->ranks[b].gpu);
 }

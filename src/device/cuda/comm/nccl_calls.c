@@ -23,8 +23,8 @@ static ncclDataType_t dtype_of(ir_dtype t, bool *known) {
   return dtypes[t].dtype;
 }
 
-/* Of bool, which is 0 or 1, or is the larger and and the smaller. Floats of which one is NaN have no
- * smallest in NCCL: min and max of floats are folded by our own kernels. */
+/* How NCCL reduces. Bools are 0 or 1, so `or` is max and `and` is min. If a float is NaN, min and max of
+ * NCCL do not give NaN: those of floats are folded by our own kernels. */
 static reduction reduction_of(ir_combine op, ir_dtype t) {
   reduction r = {0};
   bool is_bool = t == IR_BOOL;
@@ -60,7 +60,7 @@ typedef struct call {
   ncclComm_t comm;
   cudaStream_t stream;
   char *in, *out;
-  size_t bytes; /* of a piece */
+  size_t bytes; /* of one piece */
 } call;
 
 static char *address_of(const cuda_loaded *l, uint32_t view) {
@@ -69,7 +69,7 @@ static char *address_of(const cuda_loaded *l, uint32_t view) {
   return (char *)(uintptr_t)(l->bases[v->buffer] + (CUdeviceptr)v->offset_bytes);
 }
 
-/* Of a communicator that does not block, what counts is how the group ends. */
+/* If communicators do not block, calls return IN_PROGRESS: what counts is how the group ends. */
 static ncclResult_t taken(ncclResult_t r) { return r == ncclInProgress ? ncclSuccess : r; }
 
 static ncclResult_t send_to(const call *x, const char *from, uint32_t peer) {
@@ -80,7 +80,7 @@ static ncclResult_t receive_from(const call *x, char *to, uint32_t peer) {
   return taken(x->n->lib.ncclRecv(to, x->bytes, ncclUint8, (int)peer, x->comm, x->stream));
 }
 
-/* What stays with its owner. */
+/* Copies what stays with its owner. */
 static ncclResult_t keep(const call *x, char *to, const char *from) {
   if (!to || !from || to == from || x->bytes == 0) return ncclSuccess;
   CUresult r = x->l->cu->cuMemcpyDtoDAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
@@ -90,7 +90,7 @@ static ncclResult_t keep(const call *x, char *to, const char *from) {
 
 static ncclResult_t broadcast(const call *x) {
   const char *from = x->p->me == x->p->root ? x->in : x->out;
-  char *to = x->out ? x->out : x->in; /* a root that receives nothing */
+  char *to = x->out ? x->out : x->in; /* the root may have no output */
   return x->n->lib.ncclBroadcast(from, to, x->bytes, ncclUint8, (int)x->p->root, x->comm,
                                  x->stream);
 }
@@ -124,7 +124,7 @@ static ncclResult_t all_to_all(const call *x) {
   return r;
 }
 
-/* The inputs of others, to be folded. */
+/* Collects the inputs of others, to be folded. */
 static ncclResult_t collect(const call *x) {
   const rt_post *p = x->p;
   bool sends_all = p->kind != IR_COMM_REDUCE, receives = sends_all || p->me == p->root;
@@ -156,7 +156,7 @@ static ncclResult_t reduce(const call *x) {
                          (int)p->root, x->comm, x->stream);
 }
 
-/* A rank's message to itself is a copy, made where it receives. */
+/* A rank's message to itself is a copy, made by the receiving end. */
 static ncclResult_t message(call *x) {
   const issue_comm *sender = &x->l->order.comms.data[x->c->first];
   if (!x->comm && !x->c->receives) return ncclSuccess;
@@ -201,7 +201,7 @@ bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream) {
   const issue_comm *c = &l->order.comms.data[comm];
   call x = call_of(l, c, stream);
   ncclResult_t r = ncclSuccess;
-  bool alone = l->share != NULL; /* what other members do is theirs to issue */
+  bool alone = l->share != NULL; /* other processes issue the parts of the other members */
   if (alone || comm == c->first) {
     r = n->lib.ncclGroupStart();
     n->is_open = r == ncclSuccess;
@@ -210,7 +210,7 @@ bool cuda_nccl_issue(cuda_loaded *l, uint32_t comm, CUstream stream) {
   if (n->is_open && (r != ncclSuccess || alone || comm == c->first + c->n - 1)) {
     ncclResult_t ended = n->lib.ncclGroupEnd();
     n->is_open = false;
-    l->current_gpu = UINT32_MAX; /* it may have changed that */
+    l->current_gpu = UINT32_MAX; /* NCCL may have made another context current */
     if (r == ncclSuccess) r = ended;
   }
   /* mutant: cuda_nccl_not_awaited */

@@ -1,4 +1,4 @@
-/* NCCL for a build without its header: it says so. */
+/* NCCL in a build without its header: everything is UNAVAILABLE. */
 #include "device/cuda/comm/nccl.h"
 
 status cuda_nccl_open(const allocator *memory, cuda_nccl **result) {

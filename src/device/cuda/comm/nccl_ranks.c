@@ -1,13 +1,12 @@
 /* Communicators whose members are processes, and calls that may wait for them.
  *
- * Loading is done by all ranks at once, with the plans of all, so which circles there are, in which order
- * they come and which of them have a communicator is known to each. The first member of a circle makes its
- * id; all ids travel in one exchange over the endpoint. Then every rank joins its circles one after the
- * other, in the order of the plan of all: the first circle that is not made has members that are all at
- * it, or will be.
+ * All ranks load at the same time, with the plans of all. So each of them knows which circles there are, in
+ * which order they come and which of them have a communicator. The first member of a circle makes its id; all
+ * ids travel in one exchange over the endpoint. Then every rank joins its circles one after the other, in the
+ * order of the plan of all. So all members of the first circle that is not made are joining it, or will.
  *
- * Communicators do not block: NCCL works on by itself, and the host asks how far it is, and the endpoint
- * whether the others are still there. */
+ * Communicators do not block: NCCL works in its own threads, and the host polls it, and asks the endpoint
+ * whether the other ranks are still there. */
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -64,14 +63,14 @@ void cuda_nccl_finalize(cuda_nccl *n, ncclComm_t comm) {
     waited_ns = rt_clock_ns() - start_ns;
     if (r == ncclInProgress) pause_for(waited_ns);
   }
-  if (r == ncclInProgress) n->is_late = true; /* once is enough */
+  if (r == ncclInProgress) n->is_late = true; /* do not wait for further ones */
   (void)(r == ncclSuccess ? n->lib.ncclCommDestroy : n->lib.ncclCommAbort)(comm);
 }
 
 /* ---- joining ---- */
-/* What a rank tells of itself. */
+/* What a rank says about itself. */
 typedef struct card {
-  uint64_t hash; /* of the order, and of the communicators that there are */
+  uint64_t hash; /* of the order, and of the communicators that exist */
   CUuuid gpu;
   int32_t blocks;
 } card;
@@ -80,7 +79,7 @@ typedef struct card {
 typedef struct fresh {
   const rt_circle *circle;
   cuda_nccl_group *group;
-  uint32_t id; /* which of those that its first member makes */
+  uint32_t id; /* its number among the ids that its first member makes */
 } fresh;
 
 typedef struct joining {
@@ -88,10 +87,10 @@ typedef struct joining {
   cuda_nccl *n;
   uint32_t me, n_ranks;
   card *cards;   /* by rank */
-  uint32_t *led; /* by rank: communicators that it makes, as the first member */
+  uint32_t *led; /* by rank: how many ids it makes, as the first member */
   fresh *list;
   uint32_t len;
-  uint32_t ids; /* of the rank that makes most */
+  uint32_t ids; /* the most that a rank makes */
   ncclUniqueId *mine, *all;
 } joining;
 
@@ -120,7 +119,8 @@ static status check_gpus(const joining *j, const rt_circle *c) {
   return STATUS_OK;
 }
 
-/* In the order in which communications first meet there, which is the same on all ranks. */
+/* Lists the circles that need a communicator, in the order of their first communications, which is the same on all
+ * ranks. */
 static status list_fresh(joining *j) {
   const issue_order *o = &j->l->order;
   int blocks = j->cards[0].blocks;
@@ -158,7 +158,7 @@ static status exchange_ids(joining *j) {
   return cuda_world_exchange(&j->l->device->world, j->mine, j->all, bytes, "loading");
 }
 
-/* What the others, if they fail, have to say comes first. */
+/* The failure to join a circle. If another rank has failed, its message is used. */
 static status not_joined(const joining *j, const rt_circle *c, ncclResult_t r) {
   cuda_world *w = &j->l->device->world;
   char who[256], text[512];

@@ -96,7 +96,7 @@ status cuda_world_give_up(const cuda_world *w, const char *text) {
   return st != STATUS_OK ? st : fail(STATUS_UNAVAILABLE, "%s", all);
 }
 
-/* To wait for others is not to be busy. */
+/* A rank that waits for others is not busy. */
 status cuda_world_exchange(cuda_world *w, const void *mine, void *all, size_t bytes,
                            const char *what) {
   rt_comm *e = w->endpoint;
@@ -162,7 +162,7 @@ static status check_machines(const hello *all, uint32_t n) {
   return STATUS_OK;
 }
 
-/* Whether this process can open what the others export. */
+/* Can this process open what the others export? */
 static bool opens_all(const cuda_loaded *l, const hello *all, uint32_t n, uint32_t me) {
   bool can = true;
   for (uint32_t r = 0; r < n; r++) {
@@ -335,7 +335,7 @@ CUdeviceptr cuda_share_state(const cuda_share *s, uint32_t stream) {
 }
 
 /* ---- memory of the others ---- */
-/* What a rank tells of itself when it has its memory. */
+/* What a rank says about itself when it has its memory. */
 typedef struct card {
   uint64_t hash, base, id, block_bytes;
   CUipcMemHandle handle;
@@ -437,7 +437,7 @@ status cuda_share_connect(cuda_loaded *l) {
   return STATUS_OK;
 }
 
-/* Memory that others have opened is not freed before they have closed it, unless they do not come. */
+/* Waits until other ranks have closed this rank's memory, which is then freed; not for ever. */
 static void wait_for_closing(const cuda_share *s) {
   enum { TRIES = 2000 };
   for (uint32_t i = 0; i < TRIES && !atomic_load(&s->head->is_over); i++) {

@@ -34,7 +34,7 @@ CUresult cuda_share_wait(cuda_loaded *l, uint32_t step, CUstream stream) {
   return l->cu->cuEventRecord(cuda_trace_twin(l, x->index), stream);
 }
 
-/* A process that sees the flag sees what was written before. */
+/* A process that sees the flag also sees what the stream wrote before. */
 CUresult cuda_share_record(cuda_loaded *l, uint32_t event, CUstream stream) {
   const cuda_share *s = l->share;
   uint32_t flag = s->split.flag_of[event];
@@ -69,7 +69,7 @@ static view look(const cuda_share *s) {
 }
 
 /* ---- which rank waits for what ---- */
-/* ": rank 1 has not posted it"; false: all have, as far as that is waited for. */
+/* Adds ": rank 1 has not posted it"; false: all members have, as far as flags tell. */
 static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
   const cuda_loaded *l = s->loaded;
   bool found = false;
@@ -88,7 +88,7 @@ static bool add_absent(const cuda_share *s, uint32_t post, rt_comm_line *line) {
   return found;
 }
 
-/* The post of a rank whose end, or whose partner, an event tells of; RT_NO_POST: none. */
+/* The post of a rank for which an event means its end, or that a partner has posted; RT_NO_POST: none. */
 static uint32_t post_of_event(const cuda_share *s, uint32_t event, uint32_t rank) {
   const cuda_loaded *l = s->loaded;
   for (uint32_t i = 0; i < l->order.ends.len; i++) {
@@ -107,7 +107,7 @@ static uint32_t post_of_event(const cuda_share *s, uint32_t event, uint32_t rank
   return RT_NO_POST;
 }
 
-/* The earliest post of a rank that a stream of it waits for. */
+/* The earliest post of a rank that one of its streams waits for. */
 static uint32_t find_waited(const cuda_share *s, uint32_t rank) {
   const cuda_loaded *l = s->loaded;
   uint32_t first = RT_NO_POST;
@@ -120,14 +120,14 @@ static uint32_t find_waited(const cuda_share *s, uint32_t rank) {
   return first;
 }
 
-/* Where this rank waits, or waits next as far as is known. */
+/* The place where this rank waits, or, as far as is known, will wait next. */
 static const char *own_place(const cuda_share *s) {
   uint32_t post = find_waited(s, s->me);
   return post == RT_NO_POST ? world_of(s)->where : s->places[post];
 }
 
-/* A line for each of the first few ranks, also of other processes: those that wait for one another, or
- * all for one, are named. */
+/* Says for the first few ranks, also those of other processes, what they wait for: this names ranks that wait for
+ * one another, or all for one. */
 static void describe(const cuda_share *s, rt_comm_line *line) {
   enum { SHOWN = 3 };
   uint32_t waiting = 0;
@@ -146,7 +146,7 @@ static void describe(const cuda_share *s, rt_comm_line *line) {
 }
 
 /* ---- the watch ---- */
-/* From now on no stream of any rank waits for another rank; what they compute is worth nothing. */
+/* From now on no stream of any rank waits for another rank; their results are not used. */
 static void release(const cuda_share *s) {
   atomic_store(&s->head->is_over, 1);
   for (uint32_t f = 0; f < s->split.n_flags; f++) atomic_store(&s->flags[f], CUDA_RELEASED);
@@ -159,7 +159,7 @@ static void give_up(const cuda_share *s) {
   if (cuda_world_give_up(world_of(s), text) != STATUS_OK) status_clear();
 }
 
-/* Whether no rank has moved for too long. The lock is held. */
+/* Has no rank moved for too long? The lock is held. */
 static bool is_stuck(cuda_share *s, cuda_world *w) {
   int64_t now_ns = rt_clock_ns();
   view v = look(s);
@@ -228,7 +228,7 @@ static bool all_done(const cuda_share *s) {
   return true;
 }
 
-/* Some rank has set the flags, so the world has failed, or will in a moment: all have its message. */
+/* A rank has set the flags, so the world has failed, or will in a moment: all ranks get its message. */
 static status failure_of_all(const cuda_share *s) {
   enum { SECONDS = 10, PAUSE_NS = 1000000 };
   rt_comm *e = s->endpoint;
@@ -258,9 +258,8 @@ static status settle(cuda_share *s, status st) {
   return is_over(s) ? failure_of_all(s) : STATUS_OK;
 }
 
-/* Where NCCL carries communications out there is no memory in which ranks see each other: they tell one
- * another over the endpoint, so that a run has one result, and streams that wait for a rank that has failed
- * are let go of. */
+/* If NCCL carries out communications, ranks share no memory: they exchange their results over the endpoint,
+ * so that a run has one result. If it is a failure, streams that wait for a failed rank are released. */
 static status settle_apart(cuda_share *s, status st) {
   cuda_world *w = world_of(s);
   uint8_t done = 1, all_done[RT_COMM_MAX_RANKS];
