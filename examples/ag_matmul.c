@@ -1,8 +1,8 @@
 /* Allgather + matmul, built and run through the public API.
  *
  * Eight devices each hold a slice of `a`; `b` is on all of them. The product needs all of `a`, so its
- * slices have to travel. Marking the first axis of the result as a stream axis asks for it one slice
- * at a time: while one slice is multiplied, the next one can be on its way.
+ * slices have to travel. The first axis of the result is marked as a stream axis, so the product is
+ * computed one slice at a time: while one slice is multiplied, the next one can be on its way.
  *
  * The definition says what is computed, the schedule where and when. Removing the schedule changes
  * nothing in the result, which is what the end of this example checks. */
@@ -79,7 +79,7 @@ static void run(const weir_fusion *f, float *a, float *b, float *c) {
   weir_program_destroy(program);
 }
 
-/* The same by hand. */
+/* The same element, computed by hand. */
 static float expected(const float *a, const float *b, int row, int column) {
   float sum = 0;
   for (int k = 0; k < K; k++) sum += a[row * K + k] * b[k * N + column];

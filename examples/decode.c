@@ -2,9 +2,9 @@
  *
  * The caches are donated: their new values are computed where the old ones are, so a step writes
  * one row and copies nothing. They have room for as many tokens as the program's capacity says, but
- * a step looks only at the first rows of them: as many as the bucket that its position is in. The
- * position is an input, so all steps of a bucket run what was bound for its first, and allocate
- * nothing. In the end every step is compared with attention over all tokens at once. */
+ * a step uses only their first rows: as many as the bucket has in which its position is. The position
+ * is an input, so all steps of a bucket run the plan that was bound for the first of them, and
+ * allocate nothing. At the end every step is compared with attention over all tokens at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,9 +75,9 @@ static int64_t allocations_of(const weir_program *p) {
   return weir_program_counts(p, &n) == WEIR_OK ? n.allocations : -1;
 }
 
-/* `*again` is how often steps allocated that were not the first of their bucket. */
+/* *again: how many allocations were made by steps that are not the first of their bucket. */
 static weir_status decode(const weir_program *p, rows q, rows k, rows v, rows out, int64_t *again) {
-  static rows keys, values; /* what is not written yet is never seen */
+  static rows keys, values; /* rows that are not written yet are masked */
   int64_t at = 0, used[] = {0, WIDTH}, bucket = 0;
   const int64_t donated[] = {-1, 3, 4}; /* keys2 takes the memory of keys, values2 that of values */
   weir_dl_tensor cache[] = {tensor(keys, WEIR_F32, used, 2), tensor(values, WEIR_F32, used, 2)};

@@ -3,8 +3,8 @@
  * One program computes the loss of a small network, its gradients and Adam's update. Weights and
  * moments are donated: their new values are computed where the old ones are, so that training needs
  * no second copy of them and copies nothing. The learning rate and the number of the step are
- * inputs, so that all steps run what was bound for the first. Every step is compared with the
- * definition, evaluated on copies. */
+ * inputs, so all steps run the plan that was bound for the first one. Every step is compared with
+ * the definition, evaluated on copies. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -44,7 +44,7 @@ def call(*command):
 
 
 def build_library(folder):
-    """libweir.so.0 and the modules for MPI, made under `folder`; or those of WEIR_LIBRARY_DIR, made before."""
+    """Builds libweir.so.0 and the modules for MPI under `folder`, or takes those in WEIR_LIBRARY_DIR."""
     if os.environ.get("WEIR_LIBRARY_DIR"):
         made = pathlib.Path(os.environ["WEIR_LIBRARY_DIR"])
         return [(made / "libweir.so.0").resolve(), *sorted(made.glob("weir-mpi-*.so"))]
@@ -55,7 +55,7 @@ def build_library(folder):
 
 
 def build_extension(library, target):
-    """target: _weir.abi3.so, which finds the library beside it."""
+    """Compiles the extension to `target`, _weir.abi3.so, which looks for the library beside it."""
     call(os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", f"-DPy_LIMITED_API={LIMITED_API}",
          f"-I{sysconfig.get_path('include')}", f"-I{ROOT / 'include'}", *sorted((ROOT / "python/src").glob("*.c")),
          library, "-Wl,-rpath,$ORIGIN", "-o", target)

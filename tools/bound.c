@@ -91,7 +91,7 @@ static long line_of(const char *place) {
   return colon ? strtol(colon + 1, NULL, 10) : 0;
 }
 
-/* What the device does when it does not compute. */
+/* Prints what the device does when it does not compute. */
 static void print_gaps(const report *r) {
   (void)printf("\"gap\": [");
   for (size_t i = 0; i < r->n; i++)

@@ -14,7 +14,7 @@ const char *cli_colour(FILE *stream, const char *code) {
   } codes[] = {{"0", "\033[0m"}, {"31", "\033[1;31m"}, {"32", "\033[32m"}, {"36", "\033[36m"}};
   const char *no = getenv("NO_COLOR"), *terminal = getenv("TERM");
   bool dumb = terminal && strcmp(terminal, "dumb") == 0;
-  bool launched = weir_launch_rank() >= 0; /* whose terminal is the launcher's pipe */
+  bool launched = weir_launch_rank() >= 0; /* output goes through the launcher */
   if ((no && no[0]) || dumb || launched || !isatty(fileno(stream))) return "";
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (strcmp(codes[i].code, code) == 0) return codes[i].text;
@@ -43,7 +43,7 @@ static void put_coloured(const char *line, size_t n) {
 }
 
 /* ---- progress ---- */
-static bool progress_shown; /* on the line of the cursor */
+static bool progress_shown; /* on the current line of the terminal */
 
 static void hide_progress(void) {
   if (progress_shown) (void)fputs("\r\033[K", stderr);
@@ -66,7 +66,7 @@ void cli_show_progress(const cli *c) {
 }
 
 /* ---- errors ---- */
-static const char *json_command; /* NULL: what is printed is no JSON */
+static const char *json_command; /* NULL: the output is not JSON */
 
 static void print_json_error(const weir_diagnostic *d, bool first) {
   (void)printf("%s{\"severity\": \"%s\", ", first ? "" : ", ",
@@ -113,8 +113,8 @@ static bool begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Is this message left to another rank? Rank 0 prints for all; rank 1 does if rank 0 is gone, or does not answer; and
- * each rank that did not find it, since only that rank knows why. */
+/* Is this message left to another rank? Rank 0 prints for all ranks; rank 1 does if rank 0 is gone or does not answer. A
+ * rank that did not find rank 0 prints its message itself, since only that rank knows why. */
 static bool is_silent(const char *message) {
   static const char *const gone[] = {"rank 0 (process ", "rank 0 left",
                                      "rank 0 has not posted it and has "};
@@ -124,7 +124,7 @@ static bool is_silent(const char *message) {
   return true;
 }
 
-/* Diagnostics say themselves which file they are about; those about no place begin with their kind. */
+/* A diagnostic begins with its file, or, without a place, with its kind. */
 int cli_status(weir_status st) {
   if (st == WEIR_OK) return 0;
   const char *message = weir_error();
@@ -228,7 +228,7 @@ typedef struct walk {
   char **argv;
 } walk;
 
-/* --check=sample:N is --check --sample N. */
+/* --check=sample:N means --check --sample N. */
 static int set_sample(cli *c, const char **value) {
   static const char *const truths[] = {"true", "1", "yes", "on", "false", "0", "no", "off"};
   for (size_t i = 0; i < sizeof truths / sizeof *truths; i++)
@@ -244,7 +244,7 @@ static int set_sample(cli *c, const char **value) {
   return 0;
 }
 
-/* `value` is what is joined to the option; otherwise the next argument is taken. */
+/* `value` is the text after "=", or after the letter; NULL: the next argument is taken. */
 static int set_option(cli *c, walk *w, const weir_option_info *info, const char *value) {
   if (!takes(info, c->command))
     return cli_usage("weir %s has no option --%s (weir %s has)", c->command, info->name,
@@ -281,7 +281,7 @@ static int parse_short(cli *c, walk *w, const char *text) {
   return set_option(c, w, &info, text[1] ? value : NULL);
 }
 
-/* Known before options are read, of which one may be wrong. */
+/* Looks for --json before options are parsed, since one of them may be wrong. */
 static bool wants_json(int argc, char **argv) {
   for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
     if (strcmp(argv[i], "--json") == 0) return true;
@@ -293,7 +293,7 @@ const char *cli_initial(const char *command, const weir_option_info *o) {
   return bounds ? "sim" : o->initial;
 }
 
-/* A bound is that of a machine, whatever the environment says of other commands. */
+/* `weir bound` has a default machine of its own, whatever the environment says for other commands. */
 static int set_initial(const cli *c) {
   if (strcmp(c->command, "bound") != 0) return 0;
   return cli_status(weir_options_set(c->options, "device", "sim"));
@@ -444,7 +444,7 @@ int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result) {
   return code;
 }
 
-/* The bytes of the character of UTF-8 that begins here; 0: none does. */
+/* The length of the UTF-8 character that begins here; 0: there is none. */
 static size_t character(const unsigned char *c) {
   size_t n = *c < 0x80 ? 1 : *c >= 0xf0 ? 4 : *c >= 0xe0 ? 3 : 2;
   if ((*c >= 0x80 && *c < 0xc2) || *c > 0xf4) return 0;
@@ -453,7 +453,7 @@ static size_t character(const unsigned char *c) {
   return n;
 }
 
-/* Names of files need not be UTF-8, JSON is. */
+/* Prints a text as JSON, which is UTF-8; names of files need not be. */
 static void json_text(const char *text) {
   (void)putchar('"');
   for (const unsigned char *c = (const unsigned char *)text; *c; c++) {

@@ -1,6 +1,6 @@
 /* What the subcommands share: options from the library's table, files, errors, exit codes.
  *
- * Functions return an exit code, 0 when all is well; by then the message has been printed. */
+ * Functions return an exit code, 0 for success; after a failure they have printed the message. */
 #ifndef WEIR_TOOLS_CLI_H
 #define WEIR_TOOLS_CLI_H
 
@@ -15,8 +15,8 @@ typedef struct cli {
   weir_options *options;
 } cli;
 
-/* Runs one command line; argv[0] is the name of the program. It can be called again and again: nothing of one
- * call changes the next. */
+/* Runs one command line; argv[0] is the name of the program. It can be called again and again: a call leaves nothing
+ * that changes the next one. */
 int cli_main(int argc, char **argv);
 
 typedef int (*cli_command)(const cli *c);
@@ -38,7 +38,7 @@ int cli_draw(const cli *c);
 
 enum { CLI_FAILED = 1, CLI_USAGE = 2, CLI_SYSTEM = 3 };
 
-/* Return at once what failed. */
+/* Returns at once if it failed. */
 #define CLI_TRY(expr)                                                                              \
   do {                                                                                             \
     int cli_code_ = (expr);                                                                        \
@@ -56,7 +56,7 @@ const char *cli_initial(const char *command, const weir_option_info *o);
 
 /* The one FILE operand. */
 int cli_file(const cli *c, const char **path);
-/* All of standard input, to be freed. NULL: that failed, and the message has been printed. */
+/* Reads all of standard input, to be freed. NULL: that failed, and the message has been printed. */
 char *cli_stdin(size_t *length);
 /* Parses a file, or standard input for "-". */
 int cli_load(const char *path, weir_module **result);
@@ -75,7 +75,7 @@ const char *cli_command_summary(size_t i);
 
 /* The nearest of n words, NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *words, size_t n);
-/* Shapes of the fusion with what -D gives; destroyed by the caller. */
+/* Makes shapes of the fusion with the values of -D; destroyed by the caller. */
 int cli_shapes(const cli *c, weir_fusion *f, weir_shapes **result);
 /* The same, completed if the file or -D gives every extent. */
 int cli_known_shapes(const cli *c, weir_fusion *f, weir_shapes **result);

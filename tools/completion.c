@@ -23,7 +23,7 @@ static void each_option(const char *command, void (*print)(const weir_option_inf
   (void)fprintf(out, " --help");
 }
 
-/* A placeholder in small letters with bars lists the values. */
+/* Does the placeholder list the values? If so, it is in lower case and has bars. */
 static bool lists_words(const char *placeholder) {
   if (!strchr(placeholder, '|')) return false;
   for (const char *c = placeholder; *c; c++)
@@ -86,7 +86,7 @@ static int print_bash(void) {
 }
 
 /* ---- zsh ---- */
-/* Inside single quotes and square brackets. */
+/* Prints a text that is inside single quotes and square brackets. */
 static void print_escaped(const char *text) {
   for (const char *c = text; *c; c++) {
     if (*c == '\'') (void)fprintf(out, "'\\''");
@@ -143,7 +143,7 @@ static int print_zsh(void) {
 }
 
 /* ---- vim ---- */
-/* The first word of each line that weir_list() gives. */
+/* Prints the first word of each line of weir_list(). */
 static int print_first_words(const char *what) {
   char *text = NULL;
   CLI_CALL(weir_list(what, &text));
@@ -185,7 +185,7 @@ static int print_vim(void) {
 }
 
 /* ---- fish ---- */
-/* Inside single quotes. */
+/* Prints a text that is inside single quotes. */
 static void print_quoted(const char *text) {
   (void)fputc('\'', out);
   for (const char *c = text; *c; c++)

@@ -16,7 +16,7 @@ static bool is_new(report *r, const char *subject) {
   return true;
 }
 
-/* "NCCL to do": how to get what is missing. */
+/* Is it a finding like "NCCL to do", which says how to get what is missing? */
 static bool is_to_do(const char *name) {
   static const char ending[] = " to do";
   size_t n = strlen(name);

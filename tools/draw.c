@@ -3,7 +3,7 @@
 
 #include "cli.h"
 
-/* With every extent known, tensors are drawn too. */
+/* Takes the extents. If all are known, tensors are drawn too. */
 static int define(const cli *c, weir_fusion *f, weir_shapes **result) {
   CLI_TRY(cli_shapes(c, f, result));
   if (weir_shapes_unbound(*result) == 0) return cli_status(weir_shapes_complete(*result));
@@ -23,7 +23,7 @@ static int print(const cli *c, const char *text) {
   return 0;
 }
 
-/* Before anything is computed. */
+/* Checks the path before anything is computed. */
 static int check_path(const cli *c) {
   const char *path = cli_text(c, "out", 0);
   size_t n = strlen(path);

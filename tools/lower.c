@@ -10,8 +10,8 @@ static int check_rank(const cli *c, const weir_fusion *f) {
   return cli_usage("there is no rank %lld among %lld devices", (long long)rank, (long long)devices);
 }
 
-/* One host program serves every shape; with all extents known it is the one that a run takes. Of
- * processes that mpirun started the first prints for all. */
+/* One host program serves every shape. If all extents are known, it is the one that a run takes. Under
+ * mpirun, rank 0 prints for all. */
 static int lower_for_shapes(const cli *c, weir_fusion *f) {
   weir_shapes *s = NULL;
   char *text = NULL;

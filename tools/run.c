@@ -49,7 +49,7 @@ static const weir_dl_tensor **tensors_of(const run_list *l, weir_array **(*slot)
   return list;
 }
 
-/* With `rtol` the outputs are checked, whole tensors against the definition; NULL: they are written. */
+/* With `rtol` whole outputs are compared with the definition; NULL: they are computed. */
 static weir_status run_or_check(run_state *s, weir_run_args *args, const double *rtol) {
   if (!rtol) return weir_run(s->program, args);
   weir_verdict *verdicts = calloc(s->outputs.len + 1, sizeof *verdicts);
@@ -98,7 +98,7 @@ static int run_into(run_state *s, weir_array **(*slot)(run_tensor *), const doub
 
 /* ---- repeating ---- */
 static bool same_bytes(const weir_array *a, const weir_array *b) {
-  if (!a || !b) return true; /* a device without a shard */
+  if (!a || !b) return true; /* the device has no shard */
   return memcmp(weir_array_tensor(a)->data, weir_array_tensor(b)->data, run_size_bytes(a)) == 0;
 }
 
@@ -162,7 +162,7 @@ static int check_outputs(run_state *s) {
   return 0;
 }
 
-/* 0: by what rounding explains. */
+/* Takes the tolerance; 0: what rounding explains. */
 static int take_rtol(run_state *s) {
   const char *text = cli_text(s->c, "rtol", 0);
   char *end = NULL;
@@ -180,7 +180,7 @@ static int take_rtol(run_state *s) {
 static int compile(run_state *s) {
   weir_allocator memory = {meter_alloc, meter_free, &s->meter};
   CLI_CALL(weir_compile(s->fusion, s->c->options, &memory, &s->program));
-  s->meter = (run_meter){0}; /* from here on, what running needs */
+  s->meter = (run_meter){0}; /* measure only what running needs */
   const char *device = weir_program_device(s->program);
   bool wants_values = cli_flag(s->c, "check") || cli_text(s->c, "output", 0);
   if (!s->computes && wants_values)
@@ -193,14 +193,14 @@ static int compile(run_state *s) {
 }
 
 /* ---- traces ---- */
-/* One file per device: x.%r.html. */
+/* Is there one file per device, x.%r.html? */
 static bool trace_is_per_rank(const run_state *s) {
   bool per_rank = false;
   (void)run_check_pattern("trace", cli_text(s->c, "trace", 0), &per_rank);
   return per_rank;
 }
 
-/* The trace of all processes, which rank 0 writes to one file. */
+/* Gathers the trace of all processes, which rank 0 writes to one file. */
 static int gather_trace(const run_state *s) {
   if (!cli_text(s->c, "trace", 0)[0] || trace_is_per_rank(s)) return 0;
   return cli_status(weir_profile_gather(s->program, s->profile));
@@ -230,7 +230,7 @@ static int write_trace(const run_state *s) {
   return code;
 }
 
-/* Under a launcher rank 0, which has the whole outputs, prints for all. */
+/* Under a launcher, rank 0 prints for all: it has the whole outputs. */
 static int conclude(run_state *s) {
   if (weir_launch_rank() > 0) return trace_is_per_rank(s) ? write_trace(s) : 0;
   CLI_TRY(cli_notes(s->c, s->program));
@@ -240,7 +240,7 @@ static int conclude(run_state *s) {
 }
 
 /* Files are written when everything else is done: a failure leaves none. From compiling on, other
- * processes may wait for this one, whatever it does. */
+ * processes may wait for this one, so it says that it is busy. */
 static int execute(run_state *s, const char *path) {
   const char *fusion = cli_text(s->c, "fusion", 0);
   const char *device = cli_text(s->c, "device", 0);

@@ -22,7 +22,7 @@ static int fits(const run_state *s, const run_tensor *in, const run_tensor *out,
   return 0;
 }
 
-/* The only output that fits and is given nothing yet. */
+/* Finds the only output that fits the input and has no donor yet. */
 static int find_fitting(const run_state *s, const run_tensor *in, run_tensor **result) {
   size_t n = 0;
   for (size_t i = 0; i < s->outputs.len; i++) {
@@ -95,7 +95,7 @@ int64_t *run_donated_list(const run_state *s) {
   return list;
 }
 
-/* Which of several it was is not known. */
+/* Prints that not all were overwritten; which of several it was is not known. */
 static int refuse_whole(const run_state *s) {
   for (size_t i = 0; i < s->outputs.len; i++) {
     const run_tensor *out = &s->outputs.data[i];

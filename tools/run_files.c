@@ -82,7 +82,7 @@ static int assign_paths(const cli *c, const char *option, const run_list *l) {
 }
 
 /* ---- files to be written ---- */
-/* A run can take long: what is known to fail at its end is refused before it begins. */
+/* A run can take long: what would fail at its end is refused before it begins. */
 static bool refused(char *to, size_t size_bytes, const char *path, const char *why) {
   (void)snprintf(to, size_bytes, "%s: cannot write: %s", path, why);
   return false;
@@ -167,7 +167,7 @@ static int check_targets(const run_list *l, const char *trace) {
 }
 
 /* ---- inputs from files ---- */
-/* bf16 has no type in .npy: an f32 file is accepted and rounded. */
+/* .npy has no type for bf16: an f32 file is accepted and rounded. */
 static int fit_dtype(run_tensor *t) {
   weir_dtype file = weir_array_dtype(t->value);
   if (file == t->info.dtype) return 0;
@@ -257,7 +257,7 @@ int run_allocate(const run_state *s, weir_array **(*slot)(run_tensor *t)) {
   return 0;
 }
 
-/* Whole outputs are on the process that prints for all; shards on each. */
+/* Lists the files to write: whole outputs in the process that prints for all, shards in each process. */
 static size_t files_of(const run_state *s, const weir_array **arrays, const char **paths) {
   size_t n = 0;
   for (size_t i = 0; i < s->outputs.len; i++) {
@@ -289,7 +289,7 @@ static weir_status stage(const run_state *s, weir_saving **result) {
   return st;
 }
 
-/* Others write only if this process has come to its end well. */
+/* The status for weir_program_agree(): other processes write their files only if this one succeeded. */
 static weir_status status_of(int code) {
   return code == 0            ? WEIR_OK
          : code == CLI_FAILED ? WEIR_CHECK_FAILED

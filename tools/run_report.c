@@ -21,13 +21,13 @@ static size_t tensor_bytes(const weir_dl_tensor *t) {
 
 size_t run_size_bytes(const weir_array *a) { return tensor_bytes(weir_array_tensor(a)); }
 
-/* ---- what the values look like ---- */
+/* ---- summaries of values ---- */
 typedef struct summary {
   double min, max, mean; /* nan where any element is */
   bool empty;
 } summary;
 
-/* a and b in order: nan wins, as in NumPy. */
+/* Does `value` replace `best` as the smallest or largest so far? nan does, as in NumPy. */
 static bool replaces(double value, double best, bool smaller) {
   if (isnan(best)) return false;
   return isnan(value) || (smaller ? value < best : value > best);
@@ -60,7 +60,7 @@ static void print_type(const run_state *s, const run_tensor *t) {
   if (rank) (void)printf("]");
 }
 
-/* Prints a summary of an output; of one that is written as shards, only its files. */
+/* Prints a summary of an output; if it is written as shards, only its files. */
 static int print_output(const run_state *s, const run_tensor *t) {
   summary m = {.empty = true};
   if (t->value) CLI_TRY(summarise(t->value, &m));
@@ -128,7 +128,7 @@ static void print_ranks(const run_state *s) {
   }
 }
 
-/* How often something was made ready, in how many runs. */
+/* Prints how often something was bound, loaded and so on, in how many runs. */
 static void print_counts(const run_state *s) {
   weir_counts n = {.struct_size = sizeof n};
   if (weir_program_counts(s->program, &n) != WEIR_OK) return;
@@ -148,7 +148,7 @@ int run_bound(run_state *s) {
   return cli_status(weir_program_bound(s->program, s->shapes, &s->bound, NULL, NULL));
 }
 
-/* What could be, what the model says, and what was: of the last run. */
+/* Prints the bound, the prediction of the model, and the time of the last run. */
 static void print_bound(const run_state *s, const weir_stats *p) {
   const weir_bound *b = &s->bound;
   double run_s = (double)p->wall_ns * 1e-9;
@@ -182,7 +182,7 @@ static void print_stats(const run_state *s, double total_s) {
 /* ---- the critical path of a run on a virtual clock ---- */
 enum { PATH_LINES = 20, PATH_HEAD = 10 };
 
-/* Of a long path the first and the last steps are shown. */
+/* If the path is long, only the first and the last steps are shown. */
 static bool path_shown(size_t i, size_t n) {
   return n <= PATH_LINES || i < PATH_HEAD || i + (PATH_LINES - 1 - PATH_HEAD) >= n;
 }
@@ -204,7 +204,7 @@ static void print_step(const weir_path_step *step) {
   (void)printf(" #%" PRId64 " %s\n", step->instr, step->text);
 }
 
-/* The time always, the steps with --stats. */
+/* Prints the time; with --stats also the steps. */
 static void print_path(const run_state *s) {
   size_t n = weir_profile_path_count(s->profile);
   weir_stats p;
@@ -306,7 +306,7 @@ static void json_step(const weir_path_step *step, const char *separator) {
   (void)printf("}");
 }
 
-/* The same steps as in the text; `tasks` says how many there are. */
+/* Prints the same steps as in the text; `tasks` is how many there are. */
 static void json_path(const run_state *s) {
   size_t n = weir_profile_path_count(s->profile);
   weir_stats p;
@@ -387,7 +387,7 @@ static void json_profile(const run_state *s, const weir_stats *p) {
   json_ranks(s);
 }
 
-/* What the lines `stats:` of the text say. */
+/* Prints what the lines `stats:` of the text say. */
 static void json_stats(const run_state *s) {
   (void)printf(", \"stats\": {");
   weir_stats p;

@@ -1,7 +1,7 @@
 /* Files of shards: x.%r.npy is one file for each device that holds a part of x.
  *
- * Under mpirun each process reads and writes the files of its own device only, and what goes wrong in
- * one of them is told to all: a failure that only one rank knows of is agreed on before any goes on. */
+ * Under mpirun each process reads and writes only the files of its own device. After each step that may
+ * fail on one rank alone, all ranks agree on whether it did, before any of them goes on. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -188,7 +188,7 @@ static const weir_dl_tensor **shard_tensors(const run_tensor *t, bool again) {
   return list;
 }
 
-/* Compares replicas; with --check the whole tensor comes together where the check is made. */
+/* Compares replicas; with --check assembles the whole tensor on the rank that checks. */
 static int join(const run_state *s, weir_side side, size_t i, run_tensor *t) {
   if (!t->sharded) return 0;
   bool whole = cli_flag(s->c, "check"), here = whole && s->devices.first == 0;

@@ -11,7 +11,7 @@ static int define_all(const cli *c, weir_shapes *s) {
   return 0;
 }
 
-/* Definitions must fix every extent; without any, shapes are checked if the file fixes them all. */
+/* With -D every extent must get a value; without it, shapes are checked if the file determines all extents. */
 static int check_shapes(const cli *c, weir_shapes *s, bool *bound) {
   CLI_TRY(define_all(c, s));
   *bound = cli_text(c, "define", 0) != NULL || weir_shapes_unbound(s) == 0;
@@ -57,7 +57,7 @@ static void print_notes(const note *notes, size_t n) {
   }
 }
 
-/* Notes are diagnostics; what is left says how the proof went. */
+/* Prints notes as diagnostics; the rest of the report says how the proof went. */
 static int print_report(const char *report) {
   size_t lines = 1, n = 0;
   for (const char *c = report; *c; c++) lines += *c == '\n';
@@ -77,7 +77,7 @@ static int print_report(const char *report) {
   return 0;
 }
 
-/* With every extent known, the plan's order is proven too. */
+/* If every extent is known, proves the plan's order, too. */
 static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
   weir_program *p = NULL;
   char *report = NULL;
@@ -91,7 +91,7 @@ static int check_plan(const cli *c, weir_fusion *f, const weir_shapes *s) {
   return code;
 }
 
-/* One object per line. */
+/* Prints one object per line. */
 static void print_json(const weir_fusion *f, bool bound) {
   (void)printf("{");
   cli_json_string("name", weir_fusion_name(f));
@@ -114,7 +114,7 @@ static int verify_fusion(const cli *c, weir_fusion *f) {
   return code;
 }
 
-/* With --fusion that one; with -D the first one, as weir run; otherwise all of them. */
+/* Verifies the fusion of --fusion; with -D the first one, like weir run; otherwise all of them. */
 static int verify_module(const cli *c, weir_module *m) {
   const char *name = cli_text(c, "fusion", 0);
   weir_fusion *f = NULL;

@@ -15,7 +15,7 @@ static char *page_of(const char *trace) {
   return path;
 }
 
-/* In the reader's browser, where there is a screen. A page that cannot be opened was still written. */
+/* Opens the page in a browser, if there is a screen. That this fails is no error: the page was written. */
 static void open_page(const char *path) {
   bool screen = getenv("DISPLAY") || getenv("WAYLAND_DISPLAY");
   if (!screen || !isatty(STDOUT_FILENO)) return;

@@ -1,4 +1,4 @@
-/* The command line: finds the subcommand, prints help, keeps the promise about exit codes.
+/* The command line: finds the subcommand, prints help, returns the documented exit codes.
  *
  *   0 done   1 a check or verification failed   2 bad usage or bad program   3 the environment failed */
 #include <errno.h>
@@ -101,7 +101,7 @@ static int run_command(const struct command *command, int argc, char **argv) {
   return code;
 }
 
-/* weir help, and weir help run. */
+/* `weir help` and `weir help run`. */
 static int help_on(int argc, char **argv) {
   if (argc < 3) print_help();
   for (size_t i = 0; argc >= 3 && i < N_COMMANDS; i++) {
@@ -141,7 +141,7 @@ static int flush_output(int code) {
   return code == 0 ? CLI_SYSTEM : code;
 }
 
-/* Of ranks that a launcher started, rank 0 prints for all. */
+/* Under a launcher, rank 0 prints for all ranks: others write to nowhere. */
 static void print_on_rank_0(void) {
   if (weir_launch_rank() > 0 && !freopen("/dev/null", "w", stdout)) (void)fclose(stdout);
 }

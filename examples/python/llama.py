@@ -75,7 +75,7 @@ def build():
 
 
 def schedule():
-    """What is cut over the ranks; everything else follows."""
+    """Says what is cut over the ranks; everything else follows."""
     d, s = weir.Mesh("d", 2), weir.Schedule()
     for n in range(LAYERS):
         for name in ("q", "k", "v", "gate", "up"):
@@ -93,7 +93,7 @@ def schedule():
 # ---- running it ----
 
 def placed(array, i=0):
-    """Values of this process's i-th device, in memory of their own: NumPy's, or on its GPU."""
+    """A copy of an array for this process's i-th device: in NumPy's memory, or on its GPU."""
     if DEVICE != "cuda":
         return np.array(array)
     import torch
@@ -122,7 +122,7 @@ def decode(program, weights, prompt):
 # ---- the same in NumPy ----
 
 def by_numpy(weights, tokens):
-    """Of a whole text, the most likely token after each position."""
+    """The most likely token after each position of a text."""
     def norm(x, w):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
 

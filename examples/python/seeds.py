@@ -17,7 +17,7 @@ DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 
 
 def values(random, shape, dtype):
-    """Small integers: bf16 has them too, and index inputs stay in range."""
+    """Small integers: bf16 holds them exactly, and index inputs stay in range."""
     if dtype == "bf16":
         return weir.RawArray((random.integers(0, 3, shape).astype("f4").view("u4") >> 16).astype("u2"))
     names = {"f64": "f8", "f32": "f4", "f16": "f2", "i64": "i8", "i32": "i4", "i8": "i1", "u8": "u1", "bool": "?"}
@@ -25,7 +25,7 @@ def values(random, shape, dtype):
 
 
 def placed(array):
-    """Where the device has its memory."""
+    """The array in memory of the device."""
     if DEVICE != "cuda":
         return array
     import torch

@@ -1,5 +1,5 @@
-/* Calls with tensors of one package that has DLPack's table of functions: views are taken and streams asked for in C,
- * and no object is made. */
+/* Calls with tensors of one package that has DLPack's table of functions: views and streams are obtained in C, without
+ * making objects. */
 #include "weir_python.h"
 
 /* Tensors of both sides, which the caller's tuples hold. */
@@ -16,7 +16,7 @@ static int has_stream(const direct *d, int32_t gpu) {
   return 0;
 }
 
-/* Whether it was taken; an exception is not set. `stream`: NULL is the current one of the package. */
+/* Takes a tensor; 0: it cannot, and no exception is set. `stream` NULL: the current one of the package. */
 static int take(direct *d, PyObject *object, void *const *stream) {
   enum { DL_CUDA = 2 };
   weir_dl_tensor *t = &d->tensors[d->n];

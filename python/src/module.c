@@ -60,7 +60,7 @@ weir_options *weir_py_options(PyObject *dict) {
   return NULL;
 }
 
-/* The number of them; -1 and an exception: it is no shape. */
+/* Returns the number of extents; -1 and an exception: it is no shape. */
 static Py_ssize_t read_shape(const char *name, PyObject *shape, int64_t *extents) {
   Py_ssize_t rank = PySequence_Check(shape) ? PySequence_Size(shape) : -1;
   if (rank > WEIR_MAX_RANK)
@@ -101,7 +101,7 @@ static weir_status bind_names(weir_shapes *s, PyObject *dict) {
   return WEIR_OK;
 }
 
-/* Those that are not None. */
+/* Binds the shapes that are not None. */
 static weir_status bind_inputs(weir_shapes *s, weir_fusion *f, PyObject *shapes) {
   Py_ssize_t n = PySequence_Size(shapes);
   weir_status st = WEIR_OK;
@@ -120,7 +120,7 @@ static weir_status bind_inputs(weir_shapes *s, weir_fusion *f, PyObject *shapes)
   return st;
 }
 
-/* Takes the shapes. */
+/* Takes over the shapes; destroys them on failure. */
 static weir_shapes *finish_shapes(weir_shapes *s, weir_status st, int complete) {
   if (st == WEIR_OK && complete) st = weir_shapes_complete(s);
   if (st == WEIR_OK) return s;

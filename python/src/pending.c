@@ -3,14 +3,14 @@
 
 typedef struct pending {
   PyObject_HEAD weir_pending *run;
-  PyObject *program, *rest; /* which the run needs */
+  PyObject *program, *rest; /* held for the run */
   weir_py_side in, out;
 } pending;
 
 static PyObject *pending_type;
 static pending *self_of(PyObject *o) { return (pending *)o; }
 
-/* The arrays are in use until it has ended. */
+/* Waits for the end of the run: the arrays are in use until then. */
 static void dealloc(PyObject *o) {
   PyTypeObject *type = Py_TYPE(o);
   pending *p = self_of(o);
@@ -27,7 +27,7 @@ static void dealloc(PyObject *o) {
   Py_DECREF(type);
 }
 
-/* On the program's thread. What the callable raises cannot go anywhere. */
+/* Called on the program's thread. An exception of the callable can only be reported. */
 static void call_back(void *context, weir_status st, const char *message) {
   (void)st, (void)message;
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -81,7 +81,7 @@ PyObject *weir_py_start(PyObject *program, PyObject *args) {
   return NULL;
 }
 
-/* poll(seconds): has it ended by then? Negative: for ever. Ctrl-C is looked for meanwhile. */
+/* poll(seconds): waits up to so long, negative: without limit; has the run ended? Checks for Ctrl-C meanwhile. */
 static PyObject *poll(PyObject *o, PyObject *args) {
   double seconds;
   bool ended;
@@ -97,7 +97,7 @@ static PyObject *poll(PyObject *o, PyObject *args) {
   }
 }
 
-/* Raises what the run failed with; of one that has ended. */
+/* Raises the error of a run that has ended. */
 static PyObject *result(PyObject *o, PyObject *unused) {
   (void)unused;
   weir_status st = weir_pending_wait(self_of(o)->run);

@@ -58,7 +58,7 @@ static int take_side(PyObject *tuple, PyObject *stream, int writes, weir_py_side
   return 0;
 }
 
-/* Packages do not know what a tensor is to the program. Exceptions of other types are left as they are. */
+/* Adds the name of the tensor to the exception of its package. Exceptions of other types are left as they are. */
 static void name_tensor(const char *what, PyObject *names, Py_ssize_t i) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

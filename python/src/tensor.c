@@ -3,7 +3,7 @@
 
 #include "weir_python.h"
 
-/* The two forms that capsules have. Layouts of DLPack's C header. */
+/* The two structs that a capsule may hold, with the layouts of DLPack's C header. */
 typedef struct managed {
   weir_dl_tensor tensor;
   void *context;
@@ -92,7 +92,7 @@ int weir_py_tensor_stream(PyObject *object, weir_dl_device device, void **result
   return 0;
 }
 
-/* Whether it was taken that way; `stream` asks for no order, or for none but what the caller sees to. */
+/* Takes a tensor by the table; 0: it cannot. Only if `stream` asks for no order, or the caller sees to it. */
 static int take_by_table(PyObject *object, PyObject *stream, weir_py_tensor *t) {
   if (stream != Py_None && PyLong_AsLong(stream) != -1) return 0;
   if (!weir_py_tensor_view(object, &t->as_other)) return 0;
@@ -117,7 +117,7 @@ static PyObject *call_plainly(PyObject *method, PyObject *stream) {
   return stream == Py_None ? PyObject_CallNoArgs(method) : call(method, stream, 0);
 }
 
-/* Packages older than DLPack 1.0 do not know the version's keyword; the last type seen that is of one. */
+/* Packages older than DLPack 1.0 do not know the keyword for the version. This is the last such type seen. */
 static PyTypeObject *old_type;
 
 static PyObject *export(PyObject *object, PyObject *stream) {
@@ -175,7 +175,7 @@ static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *
   return st;
 }
 
-/* The elements keep their size, or the tensor would not be where its memory is. */
+/* Changes the dtype to the one called `name`, which must have elements of the same size. */
 static int call_it(const char *name, weir_py_tensor *t) {
   weir_dl_dtype has = t->tensor->dtype, is = {0};
   for (int d = WEIR_F64; d <= WEIR_BOOL; d++)
@@ -201,8 +201,8 @@ int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_
   return -1;
 }
 
-/* A capsule that nobody has taken over frees what it holds. That may run code of Python, which would
- * lose an exception that is on its way. */
+/* A capsule that is still ours frees what it holds. That may run Python code, which would lose a pending
+ * exception. */
 void weir_py_tensor_drop(weir_py_tensor *t) {
   PyObject *type, *value, *traceback;
   t->tensor = NULL;

@@ -1,4 +1,4 @@
-/* World: processes that run programs together; and what the library tells while it works. */
+/* World: processes that run programs together; and functions that receive texts and progress of the library. */
 #include <string.h>
 
 #include "weir_python.h"
@@ -25,7 +25,7 @@ typedef struct exchange_call {
   PyObject *type, *value, *trace; /* what it raised */
 } exchange_call;
 
-/* The callable takes bytes and gives a sequence of bytes, one for each rank. */
+/* Calls the callable with bytes; it returns a sequence of bytes, one for each rank. */
 static int exchange_bytes(const exchange_call *c, const void *mine, char *all, size_t size_bytes) {
   PyObject *list = PyObject_CallFunction(c->callable, "y#", mine, (Py_ssize_t)size_bytes);
   if (!list) return -1;
@@ -150,7 +150,7 @@ static void tell_progress(void *context, const char *what, int64_t done, int64_t
   PyGILState_Release(gil);
 }
 
-/* The library may be telling something while another thread changes who listens: not with the GIL held. */
+/* Another thread may be in a listener, which needs the GIL: so it is released while listeners are changed. */
 PyObject *weir_py_log_to(PyObject *m, PyObject *args) {
   PyObject *text, *progress;
   (void)m;

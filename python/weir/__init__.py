@@ -197,7 +197,7 @@ class Module:
 
     def __init__(self, text: str, name: str = "<text>"):
         self._core = _weir.Module(name, text)
-        self._lock = threading.RLock()  # the library has one thread at a time use a module
+        self._lock = threading.RLock()  # a module of the library is used by one thread at a time
 
     @property
     def names(self) -> list[str]:
@@ -290,7 +290,7 @@ class Program:
         return found
 
     def _ready(self, arrays, out, donate, whole, extents):
-        """How arrays are handed over, the outputs, and what the library needs to know of shards and donated inputs."""
+        """How arrays are passed to the library, the outputs, and what it needs to know about shards and donated inputs."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(t.name for t in self.inputs)
             raise TypeError(f"{self.name} takes {len(self.inputs)} arrays ({names}), but {len(arrays)} are given")
@@ -331,7 +331,7 @@ class Program:
         return tuple(number(a, t) if type(a) in NUMBERS and t.rank == 0 else a for t, a in zip(self.inputs, arrays))
 
     def _ready_parts(self, arrays, out, donate, whole, extents):
-        """The same where tensors are shards or inputs are donated."""
+        """The same if tensors are shards or inputs are donated."""
         lead = lead_of(flat(arrays))
         kind = numpy_kind() if lead is None else kind_of(lead)
         shapes = self._bind(self._extents(arrays), extents or {})
@@ -356,7 +356,7 @@ class Program:
         """Outputs: donated inputs, new arrays, or a new one for each device."""
         first, count, _ = self.devices
         every = (lead_of(flat(arrays)),)
-        of = next((a for a in arrays if type(a) is Shards), [None] * count)  # the part of a device is where its others are
+        of = next((a for a in arrays if type(a) is Shards), [None] * count)  # a part is made where the device's others are
         with self.module._lock:
             extents = self.module._core.shapes(self.name, shapes)
         if whole and self._spread:
@@ -532,13 +532,13 @@ class Program:
             return core.bound(self.module._core, self.name, shapes or None, extents)
 
     def bucket(self, extent: str, length: int) -> int:
-        """For an extent with a capacity: the length that arrays must have for a run that uses `length` positions. It is the
-        same for a whole bucket of lengths, so the program is bound once per bucket."""
+        """For an extent with a capacity: the length that arrays must have for a run that uses `length` positions. All
+        lengths of a bucket have the same one, so the program is bound once per bucket."""
         return self._core.bucket(extent, length)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers since the program was compiled: runs; bindings and loads of plans; allocations; donated inputs that were
+        """Counts since the program was compiled: runs; bindings and loads of plans; allocations; donated inputs that were
         overwritten in place, or copied; evicted plans. And how many plans are kept now, and their bytes."""
         return self._core.counts()
 

@@ -1,4 +1,4 @@
-"""Arrays of other packages: how they are made, ordered by streams and handed over; and what devices hold of a tensor."""
+"""Arrays of other packages: how they are made, ordered by streams and exported; and the parts of tensors on devices."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", 
 
 
 class Kind:
-    """How arrays of a package are made and ordered; this one is NumPy's, and RawArray where NumPy lacks a dtype."""
+    """How arrays of a package are made and ordered. This one is for NumPy, with RawArray for dtypes that NumPy lacks."""
 
-    gives = False  # outputs become something else
-    is_fixed = False  # its arrays must not be written to
+    gives = False  # give() converts outputs
+    is_fixed = False  # arrays must not be written to
 
     def empty(self, shape, dtype, arrays):
         import numpy
@@ -26,7 +26,7 @@ class Kind:
         return None, ()
 
     def writable(self, array):
-        """NumPy does not export bfloat16 of ml_dtypes, and older NumPy no bool: ("bool", its bytes) is exported."""
+        """NumPy does not export bfloat16 of ml_dtypes, and older versions no bool: ("bool", its bytes) is exported instead."""
         if isinstance(array, RawArray):
             return (array.dtype, array.bits)
         name = getattr(getattr(array, "dtype", None), "name", None)
@@ -35,7 +35,7 @@ class Kind:
         return ("bf16", array.view("u2")) if name == "bfloat16" and hasattr(array, "flags") else array
 
     def readable(self, array):
-        """Nor arrays that are read-only, nor its numbers."""
+        """NumPy does not export read-only arrays and its numbers either: they are copied."""
         if isinstance(array, RawArray):
             return (array.dtype, array.bits)
         if type(array).__module__ == "numpy" and not hasattr(array, "__dlpack__") and hasattr(array, "dtype"):
@@ -62,7 +62,7 @@ class _Torch(Kind):
     def order(self, arrays, out, stream):
         try:
             gpus = {a.get_device() for a in arrays + out}
-        except AttributeError:  # arrays of other packages among them
+        except AttributeError:  # some are arrays of other packages
             gpus = {a.get_device() for a in arrays + out if getattr(a, "is_cuda", False)}
         gpus.discard(-1)
         if not gpus:
@@ -71,7 +71,7 @@ class _Torch(Kind):
 
     @staticmethod
     def current(gpu):
-        """The handle of PyTorch's current stream; without making an object of it, where PyTorch can."""
+        """The handle of PyTorch's current stream; without making an object for it, if PyTorch can."""
         torch = sys.modules["torch"]
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         return raw(gpu) if raw else torch.cuda.current_stream(gpu).cuda_stream
@@ -86,7 +86,7 @@ class _Torch(Kind):
 
 
 class _DLPack(Kind):
-    """Any other package: ordered by the default stream of a GPU; outputs are NumPy's, and converted for JAX."""
+    """Any other package: ordered by the default stream of a GPU; outputs are NumPy arrays, which are converted for JAX."""
 
     def order(self, arrays, out, stream):
         gpus = set()
@@ -130,7 +130,7 @@ NUMBERS = {bool, int, float}
 
 
 def know_numbers() -> None:
-    """NumPy's numbers are numbers too, once NumPy is there."""
+    """Adds the types of NumPy's numbers to NUMBERS, once NumPy is imported."""
     numpy = sys.modules.get("numpy")
     if numpy is None or numpy.float64 in NUMBERS:
         return
@@ -139,7 +139,7 @@ def know_numbers() -> None:
 
 
 def number(value: Any, of: Any) -> Any:
-    """What is handed over for a number: NumPy's of the input's dtype as it is."""
+    """The array for a number; a number of NumPy's that has the input's dtype is passed as it is."""
     name = getattr(getattr(value, "dtype", None), "name", None)
     if name is None:
         return Number(value, of)
@@ -147,7 +147,7 @@ def number(value: Any, of: Any) -> Any:
 
 
 class Number(PlainArray):
-    """A number of Python's for an input without dimensions."""
+    """A Python number for an input without dimensions."""
 
     def __init__(self, value: Any, of: Any):
         if of.dtype == "bool" and type(value) is not bool or of.dtype[0] in "iu" and type(value) is float:
@@ -162,11 +162,11 @@ class Number(PlainArray):
 
 
 KINDS: dict = {PlainArray: _Plain()}
-DIRECT: set = set()  # of types whose tensors, and the current stream, the library asks the package for by itself
+DIRECT: set = set()  # types for which the extension gets views and the current stream from their package itself
 
 
 def numpy_kind() -> Kind:
-    """Of outputs of programs without inputs."""
+    """The kind for outputs of programs without inputs."""
     return KINDS[PlainArray] if importlib.util.find_spec("numpy") is None else KINDS.setdefault("numpy", Kind())
 
 
@@ -230,6 +230,6 @@ def flat(arrays) -> tuple:
 
 
 def each(function, arrays) -> tuple:
-    """function(array) of all, shards as lists."""
+    """function(array) for all arrays, those of shards included."""
     return tuple(Shards(*(x if x is None else function(x) for x in a)) if type(a) is Shards else function(a)
                  for a in arrays)

@@ -1,4 +1,4 @@
-"""Arrays for where there is no NumPy: memory of their own that programs use by DLPack.
+"""Arrays for use without NumPy: they own their memory, which programs use by DLPack.
 
     x = weir.PlainArray((2, 3), "f32", [1, 2, 3, 4, 5, 6])
     weir.compile("fusion f { x : f32[n, m]; y = x * 2; return y }")(x).tolist()
@@ -10,7 +10,7 @@ import ctypes
 import math
 from typing import Any, Iterable, Sequence
 
-# How ctypes has a dtype, and DLPack's code and bits of it.
+# For each dtype its type in ctypes, and its code and bits in DLPack.
 _DTYPES = {"f64": (ctypes.c_double, 2, 64), "f32": (ctypes.c_float, 2, 32), "i64": (ctypes.c_int64, 0, 64),
            "i32": (ctypes.c_int32, 0, 32), "i8": (ctypes.c_int8, 0, 8), "u8": (ctypes.c_uint8, 1, 8),
            "bool": (ctypes.c_bool, 6, 8)}
@@ -26,7 +26,7 @@ class _Managed(ctypes.Structure):
     _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-_held: dict = {}  # arrays, by the address of a capsule that somebody holds
+_held: dict = {}  # arrays that capsules refer to, by the address of the capsule
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
@@ -40,7 +40,7 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class PlainArray:
-    """`shape` and `dtype`, and values in the order of their last dimension, or zeros."""
+    """An array of `shape` and `dtype`, with values in row-major order, or zeros."""
 
     def __init__(self, shape: Sequence[int], dtype: str = "f32", values: Iterable | None = None):
         if dtype not in _DTYPES:
@@ -69,11 +69,11 @@ class PlainArray:
         return self.shape[0]
 
     def values(self) -> list:
-        """All of them, in the order of their last dimension."""
+        """All values, in row-major order."""
         return list(self._data)[:math.prod(self.shape)]
 
     def tolist(self) -> Any:
-        """Nested lists, as NumPy has them."""
+        """The values as nested lists, as NumPy's tolist() gives them."""
         found: Any = self.values()
         for n in reversed(self.shape[1:]):
             found = [found[i:i + n] for i in range(0, len(found), n)] if n else [[] for _ in range(math.prod(self.shape[:-1]))]

@@ -133,7 +133,7 @@ class Schedule:
         self.places.append(_place())
 
     def use(self, mesh: Mesh) -> str:
-        """Its name; two meshes of a program have different names."""
+        """Adds a mesh, and returns its name; two meshes of a program have different names."""
         known = self.meshes.setdefault(mesh.name, mesh)
         if str(known) != str(mesh):
             raise ValueError(f"two meshes are called {mesh.name}: {known} and {mesh}")
@@ -201,7 +201,7 @@ class Scheduled:
         return self._add(f"[{axis}] = {mark}")
 
     def shard(self, axis: int, mesh_axis: MeshAxis | Mesh) -> Scheduled:
-        """Cuts an axis evenly over an axis of a mesh: on(), outer_split() and mark() in one."""
+        """Cuts an axis evenly over an axis of a mesh: on(), outer_split() and mark() in one call."""
         mesh_axis = _axis_of(mesh_axis)
         factor = mesh_axis.mesh if len(mesh_axis.mesh.shape) == 1 else mesh_axis
         return self.on(mesh_axis.mesh).outer_split(axis, factor).mark(axis, mesh_axis)

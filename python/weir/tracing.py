@@ -55,13 +55,13 @@ class _Trace:
         self.name = name
         self.lines: list[_Line] = []
         self.names: set[str] = set()
-        self.made: set[str] = set()  # those of them that tensors get by themselves
-        self.given: set[str] = set()  # of these, those of tensors that were given another
-        self.renamed: dict[str, str] = {}  # what tensors are called that are not called as they were made
+        self.made: set[str] = set()  # names that tensors have by default
+        self.given: set[str] = set()  # default names of tensors that were given another one
+        self.renamed: dict[str, str] = {}  # other names of tensors, by their default names
         self.inputs: dict[str, _Line] = {}
         self.symbols: dict[str, str] = {}  # extents, and an input that declares each
         self.makers: dict[str, _Line] = {}  # the statements of other tensors
-        self.types: dict[str, str] = {}  # of those of them that were asked for
+        self.types: dict[str, str] = {}  # the types of these that were asked for
 
     def fresh(self, wanted: str) -> str:
         while wanted in self.names:
@@ -75,7 +75,7 @@ class _Trace:
         return name
 
     def rename(self, made: str, name: str) -> None:
-        """Gives a tensor a name; one that has it by itself gets another."""
+        """Gives a tensor a name; a tensor that has this name by default gets another one."""
         if name in self.made and name not in self.renamed and name != made:
             self.renamed[name] = self.fresh(name)
         elif name in self.renamed.values() or name in self.names - self.made:
@@ -100,7 +100,7 @@ class _Trace:
         return Tensor(self, line, 0)
 
     def type_of(self, name: str) -> str:
-        """The type of a tensor, for which the types of the operands of its statement are enough."""
+        """The type of a tensor, found from its statement and the types of its operands."""
         wanted = [name]
         while wanted:
             at = wanted[-1]
@@ -127,7 +127,7 @@ class _Trace:
         try:
             module = _weir.Module("<line>", "\n".join(["fusion f {", *lines, f"return {name}", "}"]))
             return module.signature("f")[1][0][3]
-        except ProgramError:  # all of the text says it better, or knows more
+        except ProgramError:  # the whole text gives a better message, or has what is missing
             text, places = self.program([name])
             return _parse(self.name, text + "\n}\n", places).signature(self.name)[1][0][3]
 
@@ -154,7 +154,7 @@ def _parts(kind: str) -> tuple[str, str]:
 
 
 def _split(extents: str) -> list[str]:
-    """At the commas that are in no parentheses or brackets."""
+    """Splits at the commas outside of parentheses and brackets."""
     found, depth, begin = [], 0, 0
     for k, c in enumerate(extents):
         depth += (c in "([") - (c in ")]")
@@ -256,7 +256,7 @@ class Extent:
 
 
 def _kind(value) -> str:
-    """What a traced function returned in place of a tensor, and what to do."""
+    """Describes what a traced function returned instead of a tensor, and what to do."""
     if value is None:
         return "None: is its return missing?"
     if hasattr(value, "__array__"):
@@ -265,7 +265,7 @@ def _kind(value) -> str:
 
 
 def _operand(value) -> str:
-    """In an expression on tensors extents are written apart."""
+    """An operand as text: in an expression on tensors an extent is written as extent(...)."""
     return f"extent({value.text})" if isinstance(value, Extent) else _text(value)
 
 
@@ -297,7 +297,7 @@ class Tensor:
 
     __slots__ = ("_trace", "_line", "_number", "_op", "_info")
     __hash__ = object.__hash__
-    __array_priority__ = 1000  # NumPy's operators leave the operation to those here
+    __array_priority__ = 1000  # NumPy's operators defer to those here
 
     def __init__(self, trace: _Trace, line: _Line, number: int, op: str = ""):
         self._trace = trace
@@ -409,7 +409,7 @@ class Tensor:
 
 
 def _index(x: Tensor, index: tuple) -> Tensor:
-    """x[1:-1, ..., 0, None]: a slice, then dimensions that go and come. Negative ends count from the end."""
+    """x[1:-1, ..., 0, None]: a slice, then dimensions that are removed and added. Negative ends count from the end."""
     given = sum(i is not None and i is not Ellipsis for i in index)
     if sum(i is Ellipsis for i in index) > 1:
         raise IndexError("an index has one ellipsis at most")
@@ -442,8 +442,8 @@ def _index(x: Tensor, index: tuple) -> Tensor:
 
 
 def _range(x: Tensor, d: int, i) -> tuple:
-    """Start, stop and step of one index. What is before the first position is held there, since the language takes a
-    start below 0 as one that counts from the end: of two positions x[-3:] is both, and x[-3] is an empty slice."""
+    """Start, stop and step of one index. A position before the first one becomes 0, since in the language a start below
+    0 counts from the end: with two positions, x[-3:] is both of them, and x[-3] is an empty slice."""
     def end(value, otherwise):
         if value is None:
             return otherwise
@@ -513,7 +513,7 @@ ops = _Ops()
 # ---- programs ----
 
 def _parse(name: str, text: str, places):
-    """The parsed module; mistakes are told at their places in Python."""
+    """The parsed module; mistakes are reported at their places in Python."""
     from . import Diagnostic, ProgramError
     try:
         return _weir.Module(f"<{name}>", text)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-# The dtypes of the format, and how NumPy has them.
+# The dtypes of the format, and those of NumPy.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
            "U8": "<u1", "BOOL": "?"}
 _LARGEST_HEADER = 100 << 20
@@ -60,8 +60,8 @@ def _check(path: str, name: str, entry: dict, room: int) -> None:
 
 
 def _map(path: str):
-    """Pages are the file's until they are written to; no memory is set aside for that. NumPy exports what can be
-    written without a copy."""
+    """Maps a file. Its pages are used until they are written to; no memory is reserved for that case. The mapping is
+    writable because NumPy exports only writable memory without a copy."""
     unreserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE | unreserved, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -99,7 +99,7 @@ class Weights(Mapping):
         return len(self._where)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Without touching the data."""
+        """The shape of a tensor; its data is not read."""
         return tuple(self._where[name][1]["shape"])
 
     def slice(self, name: str, axis: int, begin: int, length: int) -> Any:
@@ -113,7 +113,7 @@ class Weights(Mapping):
 
 
 def load_weights(path: str | os.PathLike) -> Weights:
-    """Of one file, of an index (model.safetensors.index.json), or of all files in a folder."""
+    """Loads one file, the files of an index (model.safetensors.index.json), or all files in a folder."""
     path = os.fspath(path)
     if os.path.isdir(path):
         files = sorted(f for f in os.listdir(path) if f.endswith(".safetensors"))
