@@ -9,8 +9,8 @@
  *     After WEIR_OUT_OF_MEMORY in a call that changes a module, the module can only be destroyed.
  *     No other failure changes the objects that were passed, unless a comment says so.
  *   - NULL. A pointer may be NULL where a comment says so, as a list whose length is 0, and as a
- *     `context`. Anywhere else NULL is WEIR_BAD_USAGE; a function that returns no status then answers
- *     0, false, "" or NULL.
+ *     `context`. Anywhere else NULL is WEIR_BAD_USAGE, and so is a number i of something that is out
+ *     of range; a function that returns no status then answers 0, false, "" or NULL.
  *   - Ownership. A function that makes an object returns it as its last result, and the caller
  *     destroys it by weir_*_destroy(), which accepts NULL. A char ** result belongs to the caller,
  *     who frees it with weir_string_free(). A const char * result belongs to the library; unless a
@@ -444,7 +444,7 @@ weir_status weir_fusion_output_at(const weir_fusion *f, size_t i, weir_tensor *r
 weir_status weir_tensor_describe(const weir_fusion *f, weir_tensor t, weir_tensor_info *info);
 /* The type as a program states it: "f32[n / 2, 4]". Extents that follow from the program alone are integers. */
 weir_status weir_tensor_type(const weir_fusion *f, weir_tensor t, char **text);
-/* 1 + the largest device id in any mesh; 1 without a mesh. */
+/* 1 + the largest device id in any mesh; 1 without a mesh, and for NULL. */
 int64_t weir_fusion_devices(const weir_fusion *f);
 
 /* ---- shapes ----
@@ -613,7 +613,7 @@ weir_status weir_program_settle(const weir_program *p);
  * writes whole outputs; on other ranks only the part of an output that the device holds: all of it if the
  * output is replicated, nothing if the device has none of it. */
 int64_t weir_launch_rank(void);
-/* The device that runs the program: "cpu", "sim", …; "ref" is the reference evaluator. */
+/* The device that runs the program: "cpu", "sim", …; "ref" is the reference evaluator, also the answer for NULL. */
 const char *weir_program_device(const weir_program *p);
 /* Notes about the program as it last ran or was checked, one per line: marked streams that are not used, with
  * the times predicted with and without them; marks that made no loop; movements of many bytes that
@@ -771,8 +771,8 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
 /* Waits until the run has ended, and returns its status; weir_error() then has its message. Can be
  * called more than once. */
 weir_status weir_pending_wait(const weir_pending *r);
-/* True if the run has ended, and for NULL. Waits for the end for `timeout_ns` at most; 0: does not
- * wait; negative: without limit. */
+/* True if the run has ended, and for NULL. Waits for the end, at most `timeout_ns`; 0: does not wait;
+ * negative: without limit. */
 bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
 /* Asks the run to end: if it has not begun, it never does; if it has, it starts no more steps. It
  * then ends with WEIR_CANCELLED, and the content of outputs is undefined; the program is not

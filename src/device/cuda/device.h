@@ -38,11 +38,11 @@ enum {
 CUcontext cuda_caller_enter(const cuda_vendor *cu);
 void cuda_caller_leave(const cuda_vendor *cu, CUcontext caller);
 
-/* ---- memory of the caller's ---- */
-/* For arrays wherever they are, without an open device (memory.c). */
-/* Of rt_device_ops. (comm/caller.c) */
+/* ---- memory and communicators of the caller's ---- */
+/* Of rt_device_ops (comm/caller.c). */
 NODISCARD status cuda_caller_comm(void *comm, rt_caller_comm *result);
 NODISCARD status cuda_caller_exchange(void *comm, const void *mine, void *all, size_t size_bytes);
+/* For arrays wherever they are, without an open device (memory.c). */
 extern const rt_memory_ops cuda_memory;
 
 /* Says which libraries there are (examine.c). */
