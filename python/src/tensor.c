@@ -176,7 +176,7 @@ static int take(PyObject *object, PyObject *stream, int writes, weir_py_tensor *
 }
 
 /* Changes the dtype to the one called `name`, which must have elements of the same size. */
-static int call_it(const char *name, weir_py_tensor *t) {
+static int set_dtype(const char *name, weir_py_tensor *t) {
   weir_dl_dtype has = t->tensor->dtype, is = {0};
   for (int d = WEIR_F64; d <= WEIR_BOOL; d++)
     if (strcmp(weir_dtype_text((weir_dtype)d), name) == 0) is = weir_dtype_to_dl((weir_dtype)d);
@@ -196,7 +196,7 @@ int weir_py_tensor_take(PyObject *object, PyObject *stream, int writes, weir_py_
   PyObject *word = PyTuple_GetItem(object, 0), *array = PyTuple_GetItem(object, 1);
   const char *name = word ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
   if (!name || !array || take(array, stream, writes, t) != 0) return -1;
-  if (call_it(name, t) == 0) return 0;
+  if (set_dtype(name, t) == 0) return 0;
   weir_py_tensor_drop(t);
   return -1;
 }

@@ -203,7 +203,7 @@ static bool has_lost_somebody(const mpi_engine *e) {
 
 /* Says goodbye. True: everything has been sent, and, if the transport has `ends_together`, all ranks have
  * said goodbye. That may take long, while another rank computes; after a failure it is not waited for. */
-static bool part(mpi_engine *e) {
+static bool say_goodbye(mpi_engine *e) {
   int64_t deadline_ns = rt_clock_ns() + FAILED_BYE_SECONDS * (int64_t)1000000000;
   bool together = e->transport->ends_together;
   mpi_engine_lock(e);
@@ -225,7 +225,7 @@ static bool part(mpi_engine *e) {
 
 /* A transport with `ends_together` that has lost a rank cannot be ended: it keeps what it holds. */
 static void end(mpi_engine *e) {
-  bool parted = part(e);
+  bool parted = say_goodbye(e);
   enter(e, MPI_ENDING, STATUS_OK);
   if (!parted && e->transport->ends_together) return;
   e->transport->end(e->link, e->has_failed, e->thread.is_exit);

@@ -231,7 +231,7 @@ static rt_task *task_of(const split *s, uint32_t step) {
 }
 
 /* Where a pointer of a step's launch begins in the real task. */
-static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
+static cg_pointer redirected(const split *s, const rt_task *t, const cg_pointer *p) {
   uint32_t view = t->result;
   if (p->start > t->n_operands) {
     check(t->more && p->start - t->n_operands <= t->n_more);
@@ -246,16 +246,16 @@ static cg_pointer led(const split *s, const rt_task *t, const cg_pointer *p) {
 
 /* Added to offsets in a step's own scratch memory, until place_scratch() knows where that is. (Offsets in values may
  * be negative, too: an operand of a cat is placed from where the whole begins.) */
-static const int64_t NOT_LED = INT64_MIN / 2;
+static const int64_t NOT_PLACED = INT64_MIN / 2;
 
-static void lead(split *s, const rt_task *t, cg_launch *l) {
+static void redirect(split *s, const rt_task *t, cg_launch *l) {
   cg_pointer *to = ARENA_ARRAY(s->memory, l->n_pointers + (size_t)1, cg_pointer);
   for (uint32_t p = 0; p < l->n_pointers; p++) {
     to[p] = l->pointers[p];
     if (to[p].start == CG_START_ERROR)
       to[p].offset_bytes += (int64_t)(s->indexed.len * sizeof(cg_error));
-    else if (to[p].start == CG_START_SCRATCH) to[p].offset_bytes += NOT_LED;
-    else if (to[p].start != CG_START_SEED) to[p] = led(s, t, &to[p]);
+    else if (to[p].start == CG_START_SCRATCH) to[p].offset_bytes += NOT_PLACED;
+    else if (to[p].start != CG_START_SEED) to[p] = redirected(s, t, &to[p]);
   }
   l->pointers = to;
 }
@@ -266,7 +266,7 @@ static const cg_pointer *starts_of(const split *s, const rt_task *t) {
   for (uint32_t k = 0; k < n; k++) {
     bool is_operand = k > 0 && k <= t->n_operands;
     bool is_view = !is_operand || t->operands[k - 1].kind == RT_OPERAND_VIEW;
-    if (is_view) starts[k] = led(s, t, &(cg_pointer){k, 0});
+    if (is_view) starts[k] = redirected(s, t, &(cg_pointer){k, 0});
   }
   return starts;
 }
@@ -282,7 +282,7 @@ static status add_part(split *s, const rt_task *t) {
                     .starts = starts_of(s, t)};
   for (uint32_t i = 0; i < own->code.n_launches; i++) {
     cg_launch l = own->code.launches[i];
-    lead(s, t, &l);
+    redirect(s, t, &l);
     cg_kernel_add(code, &l);
   }
   for (uint32_t i = 0; i < own->n_indexed; i++) vec_push(s->memory, &s->indexed, own->indexed[i]);
@@ -406,9 +406,10 @@ static void place_scratch(split *s) {
   int64_t at = (s->values_bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
   for (uint32_t i = 0; i < code->n_launches; i++)
     for (uint32_t p = 0; p < code->launches[i].n_pointers; p++) {
-      cg_pointer *x = (cg_pointer *)(uintptr_t)&code->launches[i].pointers[p]; /* lead() made it */
-      if (x->start == CG_START_SCRATCH && x->offset_bytes < NOT_LED / 2)
-        x->offset_bytes += at - NOT_LED;
+      /* redirect() made it, so it may be changed */
+      cg_pointer *x = (cg_pointer *)(uintptr_t)&code->launches[i].pointers[p];
+      if (x->start == CG_START_SCRATCH && x->offset_bytes < NOT_PLACED / 2)
+        x->offset_bytes += at - NOT_PLACED;
     }
   code->scratch_bytes = (size_t)(at + s->scratch_bytes);
 }
