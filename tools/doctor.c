@@ -3,7 +3,7 @@
 
 #include "cli.h"
 
-/* Findings of one subject come one after the other. */
+/* The findings of one subject follow each other. */
 typedef struct report {
   bool json;
   char subject[64]; /* of the last one */

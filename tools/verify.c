@@ -36,8 +36,8 @@ static bool read_note(const char *line, size_t n, note *result) {
   return false;
 }
 
-/* A wait in a loop may be redundant in every iteration, but it is one line of the program. Returns how
- * many notes there are now. */
+/* Adds a note that is not there yet: a wait in a loop may be redundant in every iteration, but it is one line of
+ * the program. Returns how many notes there are now. */
 static size_t add_note(note *notes, size_t n, const note *one) {
   for (size_t i = 0; i < n; i++) {
     if (notes[i].place != one->place || memcmp(notes[i].text, one->text, one->place) != 0) continue;

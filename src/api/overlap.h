@@ -1,11 +1,11 @@
-/* Whether the tensors of a run share memory where they must not. */
+/* Checks that the tensors of a run share no memory that they must not share. */
 #ifndef WEIR_API_OVERLAP_H
 #define WEIR_API_OVERLAP_H
 
 #include "base/memory.h"
 #include "ir/array.h"
 
-/* A tensor of the caller's, or a shard of one. */
+/* A tensor of the caller, or a shard of one. */
 typedef struct api_operand {
   const ir_array *array;
   const char *what; /* "output y" */

@@ -20,7 +20,7 @@ typedef struct api_options {
   session_options session;
   host_pipeline pipeline;
   bool chooses;             /* among variants: --pipeline auto */
-  const char *machine_name; /* "": sim's default, or this one */
+  const char *machine_name; /* "": this machine, or on sim a default one */
   const char *proof;        /* when to prove a plan before it runs: auto, always or never */
   api_dump dump;
 } api_options;
@@ -50,12 +50,12 @@ struct weir_program {
   int64_t *held;       /* extents that passed ir_bind_check() last, under the lock */
   uint32_t n_held, most_held;
   session_queue queue; /* of runs begun by weir_run_async() */
-  uint32_t process;    /* that compiled it, and has its threads (base/process.h) */
+  uint32_t process;    /* the one that compiled it, and has its threads (base/process.h) */
   arena scratch; /* of runs on the device, under the lock; kept between runs, to allocate nothing */
 };
 
-/* The optional pass that makes the variant of the fusion which a run with these options and shapes
- * takes; NULL: it takes the program as it is marked, or the shapes are not complete. (program.c) */
+/* A run with these options and shapes takes some variant of the fusion: the optional pass that makes it.
+ * NULL: it takes the program as it is marked, or the shapes are not complete. (program.c) */
 weir_status api_choose_pass(const weir_fusion *f, const weir_options *o, const weir_shapes *s,
                             const char **pass);
 

@@ -6,7 +6,7 @@
 
 struct weir_world {
   rt_group *group;
-  uint32_t process; /* that made it, and has its connections (base/process.h) */
+  uint32_t process; /* the one that made it, and has its connections (base/process.h) */
 };
 
 static bool is_of_parent(const weir_world *w) { return w->process != process_number(); }

@@ -61,7 +61,7 @@ bool session_donate_whole(const session *x, const ir_env *env, uint32_t input, u
 
 status session_donate(session *x, const ir_env *env, const int64_t *donated, bool *in_place) {
   session_plan *p;
-  bool all = !session_computes(x); /* then nothing may be copied over them either */
+  bool all = !session_computes(x); /* outputs of such a device must not be copied over the inputs */
   for (uint32_t i = 0; i < x->host->outputs.len; i++) in_place[i] = all && donated[i] >= 0;
   if (all) return STATUS_OK;
   TRY(session_plan_bound(x, env, donated, &p));

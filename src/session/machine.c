@@ -78,8 +78,8 @@ static void assume_link(const machine_call *c, rt_speed *s) {
   s->post_ns = sockets ? 100e3 : 250e3;
 }
 
-/* One rank of those that share cores measures them. Ranks on other cores measure at the same time, since all share the
- * memory. */
+/* One of the ranks that share cores measures them. Ranks with other cores measure at the same time, because all of them
+ * share the memory. */
 static status measure_device(machine_call *c, rt_speed *s) {
   bool spread = session_ranks_are_spread(c->ranks), on_host = !c->device->ops->memory;
   uint8_t nothing = 0;

@@ -1,9 +1,9 @@
 /* The machine that choices between programs are made for.
  *
  * The same command must give the same bits whatever else the machine does, so choices depend on
- * figures that stay: given by the option machine, kept from an earlier measurement
- * (runtime/measured.h), or built in where nothing can be kept. All processes of a run use the
- * figures of rank 0. */
+ * figures that do not change: given by the option machine, kept from an earlier measurement
+ * (runtime/measured.h), or built in if nothing can be kept. All processes of a run use the figures of
+ * rank 0. */
 #ifndef WEIR_SESSION_MACHINE_H
 #define WEIR_SESSION_MACHINE_H
 

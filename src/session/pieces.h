@@ -9,7 +9,7 @@
 NODISCARD status session_shard_check(const char *side, const char *name, const rt_piece *piece,
                                      int64_t device, const ir_array *shard);
 
-/* Where the pieces of a plan's inputs and outputs lie; made once per plan. */
+/* Where the pieces of a plan's inputs and outputs are; made once per plan. */
 typedef struct session_pieces session_pieces;
 NODISCARD status session_pieces_make(const session_ranks *r, const ir_func *host, const ir_env *env,
                                      const allocator *memory, session_pieces **result);

@@ -9,7 +9,7 @@ typedef struct show_call {
   arena scratch;
 } show_call;
 
-/* "main", "stream 2"; of several ranks "rank 1 main". */
+/* "main", "stream 2"; with several ranks "rank 1 main". */
 static void put_stream(const rt_plan *plan, uint32_t first_rank, uint32_t stream, strbuf *out) {
   uint32_t rank = rt_plan_rank(plan, stream), number = stream - rt_plan_first_stream(plan, rank);
   if (plan->n_ranks > 1) strbuf_printf(out, "rank %-3u ", first_rank + rank);
@@ -30,7 +30,7 @@ static void put_post_steps(const rt_plan *plan, const rt_post *p, strbuf *out) {
   if (p->from_step) strbuf_printf(out, "  sender %+d", (int)p->from_step);
 }
 
-/* Whom it meets: of messages the other end, of collectives the root and, if it is not the world, the team. */
+/* The peers of a post: for a message the other end; for a collective the root, and the team if it is not the world. */
 static void put_peers(const show_call *c, const rt_post *p, strbuf *out) {
   enum { MOST_SHOWN = 8 };
   bool message = ir_comm_is_message(p->kind);
@@ -65,7 +65,7 @@ static void put_instr(const show_call *c, uint32_t i, bool in_loop, strbuf *out)
   strbuf_putc(out, '\n');
 }
 
-/* A loop that lowering made has no place of its own: that of the first instruction in it which has one. */
+/* The line of a loop. One that lowering made has none: then that of the first instruction in it which has one. */
 static uint32_t line_of_loop(const rt_plan *plan, uint32_t origin) {
   uint32_t line = rt_line_of(plan, origin);
   if (line || !origin) return line;

@@ -48,7 +48,7 @@ static uint32_t part_of(const inproc_queue *q, const inproc_rank *r) {
   return position >= 0 ? (uint32_t)position : r->base.rank % q->n;
 }
 
-/* The queues with a job, of which this rank is a member or not. */
+/* Helps in queues with a job: those of which this rank is a member, or, without `member`, the others. */
 static bool help_some(inproc_rank *r, bool member, uint32_t leave) {
   inproc_world *w = r->world;
   uint32_t words = (atomic_load(&w->n_queues) + 63) / 64;

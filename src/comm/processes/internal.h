@@ -237,9 +237,9 @@ bool mpi_are_crowded(const mpi_process *processes, uint32_t n, uint32_t me, uint
 /* ---- load.c ---- */
 /* The transport of the MPI whose launcher started this process. */
 NODISCARD status mpi_load(const mpi_transport **result);
-/* That of the MPI which this process has loaded, or that of the launcher. */
+/* The transport of the MPI that this process has loaded; if it has none, that of the launcher. */
 NODISCARD status mpi_load_present(const mpi_transport **result);
-/* Which modules there are. */
+/* Says which modules there are. */
 void mpi_examine(rt_say_fn *say, void *context);
 
 /* ---- comm.c ---- */

@@ -11,7 +11,7 @@ const char *mpi_flavour_name(mpi_flavour flavour) {
   return "";
 }
 
-/* What launchers put into the environment, the most telling first: Slurm sets some of the others'. */
+/* Environment variables of launchers, the most specific first: Slurm also sets some of the others'. */
 static const struct {
   mpi_flavour flavour;
   const char *rank, *size, *locals[2];

@@ -1,5 +1,5 @@
-/* Whether an MPI launcher started this process, and as what. Looks at the environment only: cheap, and
- * true whether or not a module for that MPI was built. */
+/* Finds out whether an MPI launcher started this process, and as which rank. Reads only the environment: this is
+ * cheap, and works whether or not a module for that MPI was built. */
 #ifndef WEIR_COMM_PROCESSES_LAUNCH_H
 #define WEIR_COMM_PROCESSES_LAUNCH_H
 
@@ -20,7 +20,7 @@ const char *mpi_flavour_name(mpi_flavour flavour);
 /* False: no launcher, or one that does not say rank and size. Sets *launch only if true. */
 bool mpi_launch_find(mpi_launch *launch);
 
-/* What torchrun, or something that speaks like it, put into the environment. */
+/* What torchrun, or a compatible launcher, put into the environment. */
 typedef struct torch_launch {
   uint32_t rank, size, local, port;
   const char *address; /* of rank 0's machine */

@@ -1,5 +1,5 @@
 /* Control messages: what ranks tell each other. All ranks run the same build on the same kind of
- * machine: structures travel as they are. */
+ * machine, so structs are sent as they are in memory. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Worlds: their queues, and how they fail.
  *
- * A world fails with one reason everywhere. A rank that finds one proposes it to the arbiter, the lowest rank
- * that is still there; the arbiter takes the first and tells all ranks. In between the world is
- * FAILING: nothing moves, and no rank is told yet. If the arbiter is gone the next one is asked; if it
- * does not answer, each decides for itself. */
+ * A world fails for the same reason on all ranks. A rank that finds a reason proposes it to the arbiter, the
+ * lowest rank that is still there. The arbiter takes the first proposal and tells all ranks. In between the
+ * world is FAILING: nothing moves, and callers do not see the failure yet. If the arbiter is gone, the next
+ * one is asked; if it does not answer, each rank decides for itself. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

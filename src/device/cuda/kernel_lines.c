@@ -58,7 +58,7 @@ status cuda_prepare_one_hot(const cuda_call *c) {
   return STATUS_OK;
 }
 
-/* Error records count positions up to `n`; a sum of lengths may be the number of rows itself. */
+/* In an error record an index is below `n`; a sum of lengths may equal the number of rows, so n is one more. */
 status cuda_prepare_group_index(const cuda_call *c) {
   uint32_t last = c->result->rank - 1;
   cg_lines l = place_axis(c, last);

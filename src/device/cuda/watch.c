@@ -52,7 +52,7 @@ static place place_of(const cuda_loaded *l, uint32_t stream, uint32_t *at) {
 }
 
 typedef struct sight {
-  bool moved;    /* something happened since the last look */
+  bool moved;    /* something happened since the last check */
   bool computes; /* something may be happening */
 } sight;
 

@@ -169,8 +169,8 @@ typedef struct issue_order_options {
   int64_t whole_bytes, segment_bytes;
 } issue_order_options;
 
-/* Needs a memory_guard(); the order lives in `memory`. A program whose communications do not match, or
- * wait for one another in a circle, is BAD_PROGRAM or UNAVAILABLE with the places. */
+/* Needs a memory_guard(); the order is in `memory`. If communications do not match, or wait for each other in a
+ * cycle, it fails with BAD_PROGRAM or UNAVAILABLE, and the places. */
 NODISCARD status issue_order_make(const rt_plan *plan, const issue_order_options *options,
                                   arena *memory, issue_order *result);
 

@@ -120,7 +120,7 @@ static void put_off(sparer *x, uint32_t stream, uint32_t event) {
   for (uint32_t i = 0; i < more->len; i++) vec_push(x->k->memory, list, more->data[i]);
 }
 
-/* On its own stream nothing has been done by one that takes turns. */
+/* Records an event. A stream that takes turns has done its work on another stream, so waits for that are added. */
 static void record(sparer *x, uint32_t stream, uint32_t event) {
   const events *list = &x->put_off[stream];
   if (x->is_post[event] && x->alone[stream]) {
@@ -137,7 +137,7 @@ static void record(sparer *x, uint32_t stream, uint32_t event) {
   put(x, ISSUE_RECORD, stream, event);
 }
 
-/* Nothing is between the members of one communication. */
+/* Makes all waits of a communication before its first COMM: there must be nothing between its members. */
 static void prepare_comm(sparer *x, const issue_step *s) {
   const issue_comm *c = &x->k->order->comms.data[s->index];
   for (uint32_t i = 0; i < c->n && s->index == c->first; i++) wait_now(x, s[i].stream, s[i].stream);

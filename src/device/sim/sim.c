@@ -241,7 +241,7 @@ static void hold(sim_loaded *l, uint32_t s, const rt_entry *e) {
   *waiters = s + 1;
 }
 
-/* Passes the entries at the head of stream s that hold nothing up any more. */
+/* Passes the entries at the head of stream s that it need not wait for any more. */
 static void pass_waits(sim_loaded *l, uint32_t s) {
   const rt_queue *q = &l->queues.streams[s];
   uint32_t before = l->head[s];

@@ -23,8 +23,8 @@ static ncclDataType_t dtype_of(ir_dtype t, bool *known) {
   return dtypes[t].dtype;
 }
 
-/* How NCCL reduces. Bools are 0 or 1, so `or` is max and `and` is min. If a float is NaN, min and max of
- * NCCL do not give NaN: those of floats are folded by our own kernels. */
+/* How NCCL reduces. Bools are 0 or 1, so `or` is max and `and` is min. NCCL does not define min and max of floats
+ * of which one is NaN: these are folded by our own kernels. */
 static reduction reduction_of(ir_combine op, ir_dtype t) {
   reduction r = {0};
   bool is_bool = t == IR_BOOL;

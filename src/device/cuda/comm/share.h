@@ -35,7 +35,7 @@ struct cuda_device;
 struct cuda_loaded;
 
 #define CUDA_ENDED UINT64_MAX
-#define CUDA_RELEASED (UINT64_C(1) << 62) /* a flag that lets all ranks go on */
+#define CUDA_RELEASED (UINT64_C(1) << 62) /* the value of a flag that ends all waits for it */
 
 /* ---- what a device knows of the world ---- */
 /* An allocation of another process, opened here. It is identified by its process, its address, and the number that the
@@ -57,7 +57,7 @@ typedef struct cuda_world {
   bool through_host; /* some rank cannot open the memory of another, or shall not */
   bool one_gpu;      /* all ranks are on one GPU */
   cuda_mapping *mappings;
-  /* What the rank does, for rt_pulse. */
+  /* What the rank is doing, for rt_pulse. */
   pthread_mutex_t lock;
   bool is_busy;
   uint64_t moves;
