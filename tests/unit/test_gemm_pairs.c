@@ -174,8 +174,8 @@ static uint16_t *staged(const product *p) {
 }
 
 static void test_few(const cpu_gemm_unit *u, char *scratch) {
-  static const int64_t depths[] = {1,   2,   9,   32,  63,   64,   255,  256,
-                                   257, 511, 512, 530, 1023, 1290, 4099, 4400};
+  static const int64_t depths[] = {1,   2,   9,    32,   63,   64,   255,  256,  257, 511,
+                                   512, 530, 1023, 1290, 4095, 4096, 4099, 4400, 8711};
   static const int64_t columns[] = {16, 19, 33, 64, 95};
   for (int t = 0; t < 400; t++) {
     int64_t rows =

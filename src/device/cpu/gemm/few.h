@@ -22,6 +22,16 @@ TARGET static inline __attribute__((always_inline)) void FN(turn)(FN(vector) * x
 }
 #undef TURN_STEP
 
+/* LANES columns of LANES words, contiguous along k, become LANES rows. */
+TARGET static inline __attribute__((always_inline)) void
+FN(transpose)(const E *from, int64_t column, T *to, int64_t row) {
+  FN(vector) x[LANES_BYTES / sizeof(T)];
+  UNROLL for (int i = 0; i < LANES; i++) x[i] =
+      *(const FN(vector) *)(const void *)(from + i * column);
+  FN(turn)(x);
+  UNROLL for (int i = 0; i < LANES; i++) * (FN(vector) *)(void *)(to + i * row) = x[i];
+}
+
 /* FIRST_HALVES, SECOND_HALVES: of words of two bf16, the elements. few_word: word k of a column. few_line: LANES
  * columns of a row at p, in pairs with the next row unless that is NULL. */
 #if defined(OF_PAIRS)
@@ -306,9 +316,33 @@ static void FN(few_rows)(const cpu_few *f, const E *a, T *c, T *sums) {
   }
 }
 
+#ifdef OF_PAIRS
+#include "device/cpu/gemm/pieces.h"
+
+/* One row: as long as there are pieces for a group. What is left of the product. */
+static cpu_few FN(few_groups)(const cpu_few *f, const E *a, T *c, char *scratch) {
+  cpu_few left = *f;
+  if (f->c.rows > 1) return left;
+  for (; left.b.rows >= GROUP_DEPTH; left.b.rows -= GROUP_DEPTH, left.accumulate = true) {
+    FN(few_group)(&left, a + (f->b.rows - left.b.rows), c, scratch);
+    left.from = (const E *)left.from + GROUP_DEPTH;
+  }
+  return left;
+}
+#undef GROUP_DEPTH
+#endif
+
 static void FN(few)(const cpu_few *f, const void *a, void *c, char *scratch) {
-  if (f->b.row_stride == 1) FN(few_columns)(f, a, c);
-  else FN(few_rows)(f, a, c, (T *)(void *)scratch);
+  if (f->b.row_stride != 1) {
+    FN(few_rows)(f, a, c, (T *)(void *)scratch);
+    return;
+  }
+#ifdef OF_PAIRS
+  cpu_few left = FN(few_groups)(f, a, c, scratch);
+  if (left.b.rows > 0) FN(few_columns)(&left, (const E *)a + (f->b.rows - left.b.rows), c);
+#else
+  FN(few_columns)(f, a, c);
+#endif
 }
 
 #undef FEW_STRIP

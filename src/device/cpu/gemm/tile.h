@@ -146,16 +146,6 @@ static void FN(multiply)(const cpu_matrix *sa, const void *a_, const void *panel
 #include "device/cpu/gemm/few.h"
 
 /* ---- packing ---- */
-/* LANES columns of LANES words, contiguous along k, become LANES rows. */
-TARGET static inline __attribute__((always_inline)) void
-FN(transpose)(const E *from, int64_t column, T *to, int64_t row) {
-  FN(vector) x[LANES_BYTES / sizeof(T)];
-  UNROLL for (int i = 0; i < LANES; i++) x[i] =
-      *(const FN(vector) *)(const void *)(from + i * column);
-  FN(turn)(x);
-  UNROLL for (int i = 0; i < LANES; i++) * (FN(vector) *)(void *)(to + i * row) = x[i];
-}
-
 /* One by one: rows [k, rows) of columns [first, end). */
 static void FN(pack_rest)(const cpu_matrix *sb, const E *b, T *panel, int64_t k, int64_t first,
                           int64_t end) {
