@@ -254,6 +254,9 @@ static bool try_product(join_block *b, uint32_t product) {
                         : 0;
   uint32_t g = reader ? b->nodes[reader - 1].group : JOIN_NONE;
   if (g == JOIN_NONE || is_read_elsewhere(b, t, g) || !are_apart(b, product, g)) return false;
+  bool careful = b->nodes[product].careful || b->groups[g].careful;
+  uint32_t end = b->nodes[b->groups[g].last].at;
+  if (careful && !join_keeps_memory_now(b, b->nodes[product].group, g, end)) return false;
   if (fits_whole(b, product, g)) {
     join_merge_lists(b, product, g);
     return b->groups[g].space.product = true;

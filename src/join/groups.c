@@ -144,6 +144,7 @@ void join_merge_lists(join_block *b, uint32_t from, uint32_t to) {
   *link = JOIN_NONE;
   b->groups[to].last = last;
   b->groups[to].n_nodes += b->groups[from].n_nodes;
+  b->groups[to].careful = b->groups[to].careful || b->groups[from].careful;
   b->groups[from].n_nodes = 0;
 }
 
@@ -190,8 +191,9 @@ static void try_merge(join_block *b, uint32_t a, uint32_t into, fit *fits) {
   if (late) fits = join_space_follows;
   if (!fits(b->facts->h, &first->space, &then->space, &both)) return;
   if (!join_may_move(b, a, into, b->nodes[then->last].at)) return;
-  /* mutant: join_holds_memory */
   if (!join_keeps_memory(b, a, into, b->nodes[then->last].at)) return;
+  bool careful = first->careful || then->careful;
+  if (careful && !join_keeps_memory_now(b, a, into, b->nodes[then->last].at)) return;
   bool apart = join_all_apart(b, a, a) && join_all_apart(b, a, into) &&
                join_all_apart(b, into, a) && join_all_apart(b, into, into);
   if (!apart) return;
@@ -277,7 +279,9 @@ static bool has(const join_numbers *list, uint32_t n) {
 static void read_for(join_block *b, uint32_t node, uint32_t at) {
   const ir_op_data *op = op_at(b, b->nodes[node].at);
   for (uint32_t k = 0; k < op->n_operands; k++) {
-    if (op->operands[k].id) join_add_reader(b, root_of(b, op->operands[k]), at);
+    if (!op->operands[k].id) continue;
+    join_add_reader(b, root_of(b, op->operands[k]), at);
+    join_add_touch(b, root_of(b, op->operands[k]), at);
   }
 }
 
@@ -300,6 +304,8 @@ static void absorb_operands(join_block *b, uint32_t g, uint32_t node) {
     if (!join_is_private(b->facts, join_instr(b, b->nodes[p].at)->tensor)) continue;
     if (!may_absorb(b, g, node, p)) continue;
     if (!is_unchanged(b, p, b->nodes[group->last].at) || !join_absorbs_memory(b, g, p)) continue;
+    bool careful = group->careful || b->nodes[p].careful;
+    if (careful && !join_absorbs_memory_now(b, g, p)) continue;
     absorb_operands(b, g, p);
     vec_push(b->facts->scratch, &group->absorbed, p);
     read_for(b, p, b->nodes[group->last].at);
@@ -321,8 +327,10 @@ static void add_node(join_block *b, uint32_t at) {
   if (d->kind == IR_VIEW && !join_is_private(b->facts, d->tensor)) return;
   if (!join_space_of(b->facts->h, d, &space)) return;
   uint32_t n = b->n_nodes++;
-  b->nodes[n] = (join_node){b->block->data[at], at, n, JOIN_NONE, space.ends, space};
-  b->groups[n] = (join_group){.first = n, .last = n, .n_nodes = 1, .space = space};
+  bool careful = b->careful_at[at];
+  b->nodes[n] = (join_node){b->block->data[at], at, n, JOIN_NONE, careful, space.ends, space};
+  b->groups[n] =
+      (join_group){.first = n, .last = n, .n_nodes = 1, .careful = careful, .space = space};
   b->node_at[at] = n + 1;
 }
 

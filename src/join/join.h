@@ -11,10 +11,11 @@
  *   deallocate(t)                      return gelu(u)
  *   deallocate(u)                    }
  *
- * Three things are decided, each in a file of its own:
+ * What is decided, each in a file of its own:
  *   facts.c    which buffers are seen by operations of one block only, so that they may go
  *   spaces.c   which groups of operations one kernel can compute: the rule, which can be replaced
  *   groups.c   which operations are grouped: greedily, in program order, consumers with their producers
+ *   peak.c     which groups need more memory than their operations alone, and are found again
  * and build.c rewrites the block. */
 #ifndef WEIR_JOIN_JOIN_H
 #define WEIR_JOIN_JOIN_H

@@ -63,30 +63,6 @@ static bool is_read_before(const merging *m, ir_tensor root, uint32_t at) {
   return false;
 }
 
-/* ---- sizes ---- */
-typedef enum extent { LARGER, SAME, SMALLER } extent;
-
-/* Compares the sizes of x and y as far as extents show it, aligned at the last dimension. */
-static extent compare(const join_block *b, ir_tensor x, ir_tensor y) {
-  ir_func *h = b->facts->h;
-  ir_axis p[IR_MAX_RANK], q[IR_MAX_RANK];
-  uint32_t n = ir_tensor_dims(h, x, p), k = ir_tensor_dims(h, y, q);
-  bool same = n == k;
-  if (n > k) return LARGER;
-  for (uint32_t d = 0; d < n; d++) {
-    ir_scalar mine = ir_axis_size(h, p[n - 1 - d]), theirs = ir_axis_size(h, q[k - 1 - d]);
-    int64_t size = 0;
-    if (ir_func_equal(h, mine, theirs) == IR_TRUE) continue;
-    if (!ir_scalar_is_const(&h->module->scalars, mine, &size) || size > 1) return LARGER;
-    same = false;
-  }
-  if (!same) return SMALLER;
-  return ir_dtype_size_bytes(ir_tensor_at(h, x)->dtype) <=
-                 ir_dtype_size_bytes(ir_tensor_at(h, y)->dtype)
-             ? SAME
-             : LARGER;
-}
-
 /* A tensor that goes and is no smaller. One that is as large is counted once. */
 static bool find_room(const merging *m, ir_tensor held, bool *taken) {
   const join_block *b = m->b;
@@ -95,9 +71,9 @@ static bool find_room(const merging *m, ir_tensor held, bool *taken) {
     const ir_instr_data *d = join_instr(b, b->nodes[n].at);
     if (d->kind == IR_VIEW || taken[i] || !is_gone(m, d->tensor) || !is_read_after(m, d->tensor))
       continue;
-    extent size = compare(b, held, d->tensor);
-    if (size == LARGER) continue;
-    taken[i] = size == SAME;
+    join_size size = join_compare_sizes(b, held, d->tensor);
+    if (size == JOIN_LARGER) continue;
+    taken[i] = size == JOIN_SAME;
     return true;
   }
   return false;
@@ -113,7 +89,7 @@ bool join_absorbs_memory(const join_block *b, uint32_t g, uint32_t p) {
   for (uint32_t at = b->nodes[p].at + 1; at < m.last; at++) {
     const ir_instr_data *d = join_instr(b, at);
     bool held = d->kind == IR_DEALLOCATE && join_reads(b, b->nodes[p].at, d->tensor);
-    if (held && compare(b, d->tensor, made->tensor) == LARGER) return false;
+    if (held && join_compare_sizes(b, d->tensor, made->tensor) == JOIN_LARGER) return false;
   }
   return true;
 }

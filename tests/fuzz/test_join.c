@@ -2,7 +2,7 @@
  *
  *   test_join [N] [--seed S]
  *
- * Runs seeds 0 … N-1 (2000). Programs of elementwise operations, makers and what moves elements are
+ * Runs N (2000) programs, seeds 0 and on after those that were wrong once. Programs of elementwise operations, makers and what moves elements are
  * compared bit by bit, those with reductions, norms and softmax with the tolerance of their dtypes.
  * The joined program needs no more memory, but for a few numbers, each of which takes 64 bytes;
  * where values may be in outputs before those are written, that is not compared, since a kernel
@@ -23,6 +23,12 @@ typedef struct trial {
   subject s;
   int64_t pool_bytes[2]; /* unjoined, joined */
 } trial;
+
+/* Programs that needed more memory joined than unjoined. */
+static const uint64_t once_wrong[] = {910010764, 910034813, 910035053, 910040156, 910060157,
+                                      910064429, 910089157, 910093841, 910114435, 920014729,
+                                      920036872, 920044468, 920061746, 920076916, 920087141,
+                                      920096039, 920104697, 920111009};
 
 static uint64_t n_launches[2], n_outputs;
 
@@ -130,7 +136,8 @@ int main(int argc, char **argv) {
   command asked = command_read(argv, (command){.count = 2000, .failures = 10}, NULL);
   uint64_t count = asked.count;
   if (!machines_open(NULL)) return 3;
-  for (uint64_t k = 0; command_more(&asked, k); k++) try_seed(asked.first + k);
+  for (uint64_t k = 0; command_more(&asked, k); k++)
+    try_seed(command_seed(&asked, k, once_wrong, sizeof once_wrong / sizeof *once_wrong));
   machines_close();
   printf("%llu programs: %llu launches, joined %llu; %llu outputs\n", (unsigned long long)count,
          (unsigned long long)n_launches[0], (unsigned long long)n_launches[1],
