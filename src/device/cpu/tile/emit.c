@@ -366,8 +366,8 @@ static void describe_fold(const tile_emitter *e, const tile_node *n, ir_dtype fo
   i->middle = n->dtype;
   i->convert[0] = wide != n->dtype ? cpu_convert_of(n->dtype, wide) : NULL;
   i->convert[1] = native != n->dtype ? cpu_convert_of(native, n->dtype) : NULL;
-  if (n->code == IR_OP_MEAN || n->code == IR_OP_VAR) i->divisor = (double)e->n_inner;
-  if (n->code != IR_OP_VAR) return;
+  if (n->code == IR_OP_MEAN || tile_is_variance(n->code)) i->divisor = (double)e->n_inner;
+  if (!tile_is_variance(n->code)) return;
   double left = (double)e->n_inner - (double)rt_task_int(&t, "correction");
   i->squares = cpu_fold_of(CPU_FOLD_SQUARES, folded);
   i->second_divisor = left > 0 ? left : 0;
@@ -384,7 +384,7 @@ static bool folds_products(const tile_emitter *e, const tile_node *n) {
   const tile_node *x = &e->l->nodes[n->x[0]];
   bool is_product = x->kind == TILE_MAP && x->code == IR_OP_MUL && e->n_uses[n->x[0]] == 1;
   bool knows = x->dtype == IR_F32 || x->dtype == IR_BF16;
-  return is_product && knows && x->dtype == x->step->compute && n->code != IR_OP_VAR &&
+  return is_product && knows && x->dtype == x->step->compute && !tile_is_variance(n->code) &&
          fold_kind(n->code) == CPU_FOLD_SUM && e->stream != TILE_STREAM_COLUMNS &&
          !is_target(e->l, n->x[0]);
 }

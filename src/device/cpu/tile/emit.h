@@ -60,6 +60,10 @@ bool tile_is_large(const tile_lowering *l, const tile_target *t);
 bool tile_is_function(ir_opcode code);
 /* A function that takes so long that memory would rest meanwhile: the next tile is fetched then. */
 bool tile_is_long(ir_opcode code);
+/* Where the first result alone is wanted, var_mean is var. */
+static inline bool tile_is_variance(ir_opcode code) {
+  return code == IR_OP_VAR || code == IR_OP_VAR_MEAN;
+}
 /* Chooses form, loops and tiles. False: l->blocked says which reduction must be computed apart. */
 bool tile_choose_loops(tile_emitter *e);
 /* The program of what is emitted. */

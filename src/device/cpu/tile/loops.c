@@ -138,7 +138,7 @@ static bool needs_rows(const tile_lowering *l) {
   uint32_t inner = ((1U << l->n_axes) - 1) & ~((1U << l->n_kept) - 1);
   for (uint32_t i = 0; i < l->n_nodes; i++) {
     const tile_node *n = &l->nodes[i];
-    if (n->kind == TILE_ROWS || (n->kind == TILE_FOLD && n->code == IR_OP_VAR)) return true;
+    if (n->kind == TILE_ROWS || (n->kind == TILE_FOLD && tile_is_variance(n->code))) return true;
     if (n->after_fold && n->axes & inner) return true;
     if (n->kind == TILE_FOLD && l->nodes[n->x[0]].after_fold) return true;
   }
@@ -241,10 +241,24 @@ static bool waits_for_memory(const tile_emitter *e) {
   return steps <= MOST_STEPS && functions > 0 && tile_is_large(e->l, &e->l->targets[0]);
 }
 
+/* A target that is only moved, and its step. */
+static uint32_t moved_target(const tile_lowering *l) {
+  for (uint32_t t = 0; t < l->n_targets; t++)
+    if (l->targets[t].value.kind == RT_VALUE_STEP && l->nodes[l->targets[t].node].kind == TILE_LOAD)
+      return l->targets[t].value.index;
+  return TILE_NONE;
+}
+
+/* What is transposed and a result itself beside others is transposed by its own kernel: tiles of several results have
+ * runs too short for memory. */
 static bool plain_loops(tile_emitter *e) {
   axes_list x = list_axes(e, 0, e->l->n_axes);
   uint32_t turned = TILE_NONE;
   if (x.n > 1) turned = transposed_loop(e->l, &x, x.axis[x.n - 1]);
+  if (turned != TILE_NONE && e->l->n_targets > 1 && moved_target(e->l) != TILE_NONE) {
+    e->l->blocked = moved_target(e->l);
+    return false;
+  }
   if (turned != TILE_NONE) move(&x, turned, x.n - 2);
   else nest(&x);
   for (uint32_t i = x.n; i < 2; i++) add_loop(e, NULL, 0);
@@ -254,14 +268,6 @@ static bool plain_loops(tile_emitter *e) {
   e->store_form = (tile_form){.rows = true, .columns = true};
   finish_loops(e, x.n > 1 ? x.mask[x.n - 2] : 0, x.n > 0 ? x.mask[x.n - 1] : 0);
   return true;
-}
-
-/* A target that is only moved, and its step. */
-static uint32_t moved_target(const tile_lowering *l) {
-  for (uint32_t t = 0; t < l->n_targets; t++)
-    if (l->targets[t].value.kind == RT_VALUE_STEP && l->nodes[l->targets[t].node].kind == TILE_LOAD)
-      return l->targets[t].value.index;
-  return TILE_NONE;
 }
 
 /* What is transposed and a result itself is transposed first: rows of a tile are few for that. */

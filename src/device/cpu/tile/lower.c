@@ -63,8 +63,6 @@ static bool takes_always(const rt_step *s) {
 
 static bool takes_tensor(const rt_step *s) { return s->operands[0].kind != RT_VALUE_NUMBER; }
 
-static bool takes_row(const rt_step *s) { return takes_tensor(s) && s->code != IR_OP_VAR_MEAN; }
-
 static bool takes_pointwise(const rt_step *s) { return s->n_operands <= 3; }
 
 static bool takes_reshape(const rt_step *s) { return s->offset == NULL && takes_tensor(s); }
