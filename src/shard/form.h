@@ -140,6 +140,8 @@ bool form_reduces_plainly(const ir_func *f, ir_tensor t);
 uint32_t form_position(int64_t dim, uint32_t rank);
 /* Bytes of `t` on all devices along the mesh axis together, if an element has `element`. */
 ir_scalar form_bytes(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t element);
+/* For the extents that are expected, or the usual ones. */
+double form_usual(const form *m, ir_scalar x);
 /* What an allreduce sends of each element of sums. */
 int64_t form_summed_size(ir_dtype dtype);
 

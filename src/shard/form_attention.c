@@ -222,11 +222,8 @@ bool form_wants_attention(form *m, uint32_t rank) {
 
 /* On all devices along the mesh axis together, for the usual extents. */
 static double usual_bytes(const form *m, ir_tensor t) {
-  const ir_scalars *s = &m->f->module->scalars;
-  int64_t n = 0, size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, t)->dtype);
-  ir_scalar bytes = form_bytes(m->ctx, t, m->mesh_axis, size);
-  const int64_t *usual = ir_module_usual(m->f->module, m->ctx->scratch);
-  return ir_scalar_eval(s, bytes, usual, s->symbols.len, &n) ? (double)n : 0;
+  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, t)->dtype);
+  return form_usual(m, form_bytes(m->ctx, t, m->mesh_axis, size));
 }
 
 /* Is it cut along the mesh axis of the form, by its positions? */

@@ -92,6 +92,13 @@ ir_scalar form_bytes(shard_ctx *c, ir_tensor t, uint32_t mesh_axis, int64_t elem
   return ir_scalar_mul(s, n, ir_scalar_const(s, element));
 }
 
+double form_usual(const form *m, ir_scalar x) {
+  const ir_scalars *s = form_scalars(m);
+  const int64_t *usual = ir_module_usual(m->f->module, m->ctx->scratch);
+  int64_t n = 0;
+  return ir_scalar_eval(s, x, usual, s->symbols.len, &n) ? (double)n : 0;
+}
+
 int64_t form_summed_size(ir_dtype dtype) {
   int64_t size = (int64_t)ir_dtype_size_bytes(dtype);
   return !ir_dtype_is_float(dtype) ? 8 : dtype == IR_F16 ? 4 : size;

@@ -9,10 +9,22 @@
 #include "ir/build.h"
 #include "shard/form.h"
 
-static ir_tensor best(form *m, ir_opcode code, ir_tensor x, uint32_t dim) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_op_attr(&m->op, "k")->scalar},
-                      {.given = true, .i = dim}};
+static ir_scalar wanted(const form *m) { return ir_op_attr(&m->op, "k")->scalar; }
+
+static ir_tensor best(form *m, ir_opcode code, ir_tensor x, ir_scalar k, uint32_t dim) {
+  ir_attr attrs[2] = {{.given = true, .scalar = k}, {.given = true, .i = dim}};
   return form_op(m, code, &x, 1, attrs);
+}
+
+/* The elements of a row that a device has; of a merged one, those of all rows that it is made of. */
+static ir_scalar row_of_piece(const form *m) {
+  if (!m->source.id) return m->piece;
+  return ir_scalar_mul(form_scalars(m), form_sized(m, m->source, form_rank(m) - 1), m->piece);
+}
+
+/* All that a piece has, if that is less: together there are enough of them, since the axis has as many. */
+static ir_scalar candidates_of(const form *m) {
+  return ir_scalar_min(form_scalars(m), wanted(m), row_of_piece(m));
 }
 
 static ir_tensor best_indexes(form *m, ir_tensor values) {
@@ -67,7 +79,7 @@ void form_topk(form *m) {
   bool values_wanted = m->op.code == IR_OP_TOPK, merged = m->source.id != 0;
   bool indexes_wanted = !values_wanted || m->op.n_more > 0;
   ir_tensor x = merged ? merged_pieces(m) : form_in_pieces(m, m->op.operands[0]), at = {0};
-  ir_tensor of_piece = best(m, IR_OP_TOPK, x, m->dim + 1);
+  ir_tensor of_piece = best(m, IR_OP_TOPK, x, candidates_of(m), m->dim + 1);
   if (indexes_wanted) {
     ir_tensor starts = form_piece_starts(m, form_piece_numbers(m, rank + 1));
     ir_tensor q = best_indexes(m, of_piece);
@@ -76,7 +88,7 @@ void form_topk(form *m) {
   }
   ir_tensor candidates = form_in_one(m, of_piece, rank);
   if (!indexes_wanted) {
-    m->results[0] = best(m, IR_OP_TOPK, candidates, m->dim);
+    m->results[0] = best(m, IR_OP_TOPK, candidates, wanted(m), m->dim);
     return;
   }
   if (merged) {
@@ -84,7 +96,7 @@ void form_topk(form *m) {
     candidates = form_picked(m, candidates, order, m->dim);
     at = form_picked(m, at, order, m->dim);
   }
-  ir_tensor which = best(m, IR_OP_TOPK_INDEX, candidates, m->dim);
+  ir_tensor which = best(m, IR_OP_TOPK_INDEX, candidates, wanted(m), m->dim);
   if (values_wanted) m->results[0] = form_picked(m, candidates, which, m->dim);
   m->results[values_wanted] = form_picked(m, at, which, m->dim);
 }
@@ -126,18 +138,11 @@ static bool begin_topk(form *m, uint32_t rank) {
   return true;
 }
 
-/* Each device has candidates enough, and all of them are fewer bytes than the axis. */
+/* The candidates are fewer bytes than the axis, for the usual extents. */
 bool form_wants_topk(form *m, uint32_t rank) {
-  int64_t k, piece, rows = 1;
-  ir_axis dims[IR_MAX_RANK];
-  const ir_scalars *s = &m->f->module->scalars;
   if (!begin_topk(m, rank)) return false;
-  if (!ir_scalar_is_const(s, ir_op_attr(&m->op, "k")->scalar, &k)) return false;
-  if (m->source.id) (void)ir_tensor_dims(m->f, m->source, dims);
-  if (m->source.id && !ir_scalar_is_const(s, ir_axis_size(m->f, dims[rank - 1]), &rows))
-    return false;
-  if (!ir_scalar_is_const(s, m->piece, &piece) || k > piece * rows) return false;
-  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
+  double size = (double)ir_dtype_size_bytes(ir_tensor_at(m->f, m->op.operands[0])->dtype);
   bool indexed = m->op.code == IR_OP_TOPK_INDEX || m->op.n_more;
-  return k * (size + (indexed ? 8 : 0)) < piece * rows * size;
+  double row = form_usual(m, row_of_piece(m)), k = form_usual(m, candidates_of(m));
+  return k * (size + (indexed ? 8 : 0)) < row * size;
 }
