@@ -21,8 +21,19 @@ static ir_scalar length(const form *m, ir_tensor t, uint32_t dim) {
   return ir_axis_size(m->f, dims[dim]);
 }
 
+/* max(0, s - 1) + 1 == s says nothing that could stand for s, but it was asserted. */
+static bool is_asserted(const ir_func *f, ir_scalar a, ir_scalar b) {
+  for (uint32_t i = 0; i < f->constraints.len; i++) {
+    const ir_constraint *x = &f->constraints.data[i];
+    bool same = IR_SAME(x->a, a) && IR_SAME(x->b, b), turned = IR_SAME(x->a, b) && IR_SAME(x->b, a);
+    if (x->kind == IR_REQUIRE_EQ && (same || turned)) return true;
+  }
+  return false;
+}
+
 static bool same_length(const form *m, ir_tensor a, ir_tensor b, uint32_t dim) {
-  return ir_scalar_eq(form_scalars(m), length(m, a, dim), length(m, b, dim)) == IR_TRUE;
+  ir_scalar x = length(m, a, dim), y = length(m, b, dim);
+  return ir_func_equal(m->f, x, y) == IR_TRUE || is_asserted(m->f, x, y);
 }
 
 static int64_t width(const form *m) { return m->shift > 0 ? m->shift : -m->shift; }
@@ -154,19 +165,32 @@ static bool is_window_of_cat(form *m, uint32_t rank, change window) {
 }
 
 static bool is_window(form *m, uint32_t rank) {
-  change window;
+  change window = {0};
   if (is_window_of_pad(m, rank)) return true;
   if (!slice_change(m, &m->op, rank, &window)) return false;
   m->dim = window.dim;
   return is_window_of_cat(m, rank, window);
 }
 
-/* The slice that gives all but `by` positions of the longer operand: its tensor; none: it is no such. */
-static ir_tensor sliced(const form *m, ir_tensor t, uint32_t dim, uint32_t rank, int64_t from) {
+/* The tensor of which `t` is the slice that starts there along `dim`, and has all of the other dimensions; none: it is
+ * no such. */
+static ir_tensor sliced(const form *m, ir_tensor t, uint32_t dim, uint32_t rank, ir_scalar from) {
   const ir_op_data *op = made_by(m, t, IR_OP_SLICE);
-  change c;
-  if (!op || !slice_change(m, op, rank, &c)) return (ir_tensor){0};
-  return c.dim == dim && c.before == -from ? op->operands[0] : (ir_tensor){0};
+  if (!op) return (ir_tensor){0};
+  const ir_attr *starts = ir_op_attr(op, "starts"), *steps = ir_op_attr(op, "steps");
+  for (uint32_t i = 0; i < rank; i++) {
+    bool same = same_length(m, op->operands[0], t, i);
+    if ((steps->given && steps->ints[i] != 1) || same != (i != dim)) return (ir_tensor){0};
+  }
+  bool there = ir_func_equal(m->f, starts->scalars[dim], from) == IR_TRUE;
+  return there ? op->operands[0] : (ir_tensor){0};
+}
+
+/* Is what comes in at one end what has left at the other? */
+static bool does_wrap(const form *m, ir_tensor enters, uint32_t rank) {
+  ir_scalar whole = length(m, m->source, m->dim), by = constant(m, m->shift);
+  ir_scalar from = m->shift > 0 ? ir_scalar_sub(form_scalars(m), whole, by) : constant(m, 0);
+  return IR_SAME(sliced(m, enters, m->dim, rank, from), m->source);
 }
 
 static bool is_cat_shift(form *m, uint32_t rank) {
@@ -176,14 +200,13 @@ static bool is_cat_shift(form *m, uint32_t rank) {
   for (uint32_t k = 0; k < 2; k++) { /* operand k comes in */
     ir_tensor enters = m->op.operands[k], rest = m->op.operands[1 - k];
     if (!is_const(m, length(m, enters, m->dim), &by) || by < 1) continue;
-    m->source = sliced(m, rest, m->dim, rank, k == 0 ? 0 : by);
+    m->source = sliced(m, rest, m->dim, rank, constant(m, k == 0 ? 0 : by));
     if (!m->source.id || !same_length(m, m->source, m->op.result, m->dim)) continue;
     if (!has_dtype_of_result(m)) continue;
     m->shift = k == 0 ? by : -by;
-    if (!is_const(m, length(m, m->source, m->dim), &whole)) return false;
-    ir_tensor end = sliced(m, enters, m->dim, rank, k == 0 ? whole - by : 0);
-    m->wraps = end.id && IR_SAME(end, m->source);
-    if (m->wraps && k == 0 && 2 * by > whole) continue; /* it is less the other way round */
+    m->wraps = does_wrap(m, enters, rank);
+    bool known = is_const(m, length(m, m->source, m->dim), &whole);
+    if (m->wraps && k == 0 && known && 2 * by > whole) continue; /* the other way round is less */
     if (!m->wraps) m->enters = enters;
     return true;
   }
@@ -339,10 +362,28 @@ static void write_same(form *m) {
 }
 
 /* ---- pieces of unknown length ---- */
+/* Does something come in at the end, which may lie on any device? Its position is looked at then. */
+static bool ends_anywhere(const form *m) {
+  return m->uneven && m->enters.id && m->shift < 0 && !m->apart;
+}
+
+/* The last position of `y` is `end`. */
+static ir_tensor with_last(form *m, ir_tensor y, ir_tensor end) {
+  ir_attr count[2] = {{.given = true, .scalar = m->length}};
+  ir_scalar last = ir_scalar_sub(form_scalars(m), m->length, constant(m, 1));
+  uint32_t rank = form_rank(m), others = ((1u << rank) - 1) & ~(1u << m->dim);
+  ir_tensor at = form_keep(m, form_op(m, IR_OP_IOTA, NULL, 0, count), others, rank);
+  ir_attr select[2] = {{.given = true, .i = m->dim}, {.given = true, .scalar = constant(m, 0)}};
+  end = form_keep(m, form_op(m, IR_OP_SELECT, &end, 1, select), 1u << m->dim, rank);
+  ir_tensor choice[3] = {form_binary(m, IR_OP_EQ, at, form_extent(m, last)), end, y};
+  return form_op(m, IR_OP_WHERE, choice, 3, NULL);
+}
+
 /* A neighbour's piece may be shorter than what comes in, which is the next one's then. So positions move one by one,
  * over one end each time, and what moves furthest is what others move on from:
  *     y = pad(x, [2, -2])   =>   y$1 = pad(x, [1, -1]);  y = pad(y$1, [1, -1])   each of which has a form */
 static bool moves_in_steps(const form *m) {
+  if (ends_anywhere(m)) return true;
   return may_be_empty(m) && !m->apart && width(m->widest ? m->widest : m) > 1;
 }
 
@@ -350,12 +391,29 @@ bool form_needs_shifts(const form *m) {
   return m->write == form_shift && m->shift != 0 && (m->apart || moves_in_steps(m));
 }
 
+/* All of `x` moved by one position; step `k` brings in what is the k-th from the end of what comes in. */
+static ir_tensor moved_by_one(form *m, ir_tensor x, int64_t k) {
+  bool right = m->shift > 0;
+  uint32_t dim = m->dim;
+  bool pads = !m->enters.id || ends_anywhere(m);
+  ir_tensor y = pads ? padded(m, x, dim, right ? 1 : -1, right ? -1 : 1, m->value) : (ir_tensor){0};
+  if (!m->enters.id) return y;
+  int64_t at = right ? m->enters_from + width(m) - k : m->enters_from + k - 1;
+  ir_tensor end = part(m, m->enters, dim, constant(m, at), constant(m, at + 1));
+  if (pads) return with_last(m, y, end);
+  ir_tensor both[2] = {right ? end : x, right ? x : end};
+  ir_attr attr = {.given = true, .i = dim};
+  ir_scalar from = constant(m, !right);
+  return part(m, form_op(m, IR_OP_CAT, both, 2, &attr), dim, from,
+              ir_scalar_add(form_scalars(m), from, m->length));
+}
+
 static void write_steps(form *m) {
   form *all = m->widest ? m->widest : m;
-  int64_t by = m->shift > 0 ? 1 : -1, n = width(m);
+  int64_t n = width(m);
   for (; all->n_steps < n; all->n_steps++) {
     ir_tensor from = all->n_steps ? all->steps[all->n_steps - 1] : m->source;
-    ir_tensor y = padded(m, from, m->dim, by, -by, m->value);
+    ir_tensor y = moved_by_one(m, from, all->n_steps + 1);
     all->steps[all->n_steps] = m->evened[m->n_evened++] = y;
   }
   ir_tensor y = all->steps[n - 1];
@@ -386,10 +444,18 @@ void form_shift(form *m) {
 
 /* ---- several of one tensor ---- */
 
+/* Does the narrower of both bring in what the other does last, position by position? */
+static bool enters_alike(const form *a, const form *b) {
+  int64_t from = a->enters_from - b->enters_from;
+  return IR_SAME(a->enters, b->enters) && (a->shift > 0 ? from == b->shift - a->shift : from == 0);
+}
+
 static bool goes_with(const form *a, const form *b) {
   bool same = IR_SAME(a->source, b->source) && a->dim == b->dim && a->mesh_axis == b->mesh_axis;
   bool way = (a->shift > 0) == (b->shift > 0) && b->shift != 0;
-  return same && way && (b->enters.id || b->wraps || ir_number_same(a->value, b->value));
+  if (!same || !way) return false;
+  if (may_be_empty(a) && (a->enters.id || b->enters.id)) return enters_alike(a, b);
+  return b->enters.id || b->wraps || ir_number_same(a->value, b->value);
 }
 
 /* A shift that others of the same tensor are written with waits for those, so that both send
@@ -435,6 +501,12 @@ static bool wants_slice(form *m, uint32_t rank) {
   return true;
 }
 
+/* Where pieces may be shorter, which device has the end is not known: it is brought like anything that comes in. */
+static void brings_end(form *m) {
+  m->wraps = false;
+  m->enters = m->op.operands[m->shift < 0];
+}
+
 /* A few positions of each piece go to the next device, or the one before. */
 bool form_wants_shift(form *m, uint32_t rank) {
   int64_t piece;
@@ -442,11 +514,12 @@ bool form_wants_shift(form *m, uint32_t rank) {
   m->write = form_shift;
   m->dims = 1u << m->dim;
   if (!form_has_ranges(m, m->source)) return false;
-  if (m->uneven && (m->wraps || (m->enters.id && m->shift < 0))) return false;
+  if (m->uneven && m->wraps) brings_end(m);
   m->fill = m->value;
   bool cut =
       (form_cuts_of(m->f, m->source, m->dim) & form_cuts_of(m->f, m->op.result, m->dim)) != 0;
-  int64_t by = m->shift > 0 ? m->shift : -m->shift;
-  if (ir_scalar_is_const(&m->f->module->scalars, m->piece, &piece)) return cut && by < piece;
-  return cut && by <= (m->apart ? 1 : FORM_MOST_STEPS) && !m->wraps && !m->enters.id;
+  int64_t most = ends_anywhere(m) ? FORM_MOST_STEPS : INT64_MAX;
+  if (is_const(m, m->piece, &piece)) return cut && width(m) < piece && width(m) <= most;
+  bool by_one = m->apart || m->wraps;
+  return cut && width(m) <= (by_one ? 1 : FORM_MOST_STEPS);
 }
