@@ -84,7 +84,8 @@ struct form {
   int64_t n_steps;       /* as far as that is written */
   ir_scalar start;       /* of a range: its first position, */
   int64_t step;          /* and the distance to the next */
-  int64_t heads;         /* of keys, where they are fewer */
+  int64_t heads;         /* of keys, where they are fewer, */
+  int64_t parts;         /* and of the heads of queries: each reads one of those */
   bool
       reads_own_rows; /* of a grouped product: it needs only the rows that others left for its own groups, */
   form_rows_list *owned;    /* which are these */

@@ -7,19 +7,22 @@ static ir_tensor number(form *m, int64_t n) { return form_number(m, ir_number_in
 
 static const ir_attr *attrs_of(const form *m) { return m->op.attrs; }
 
-/* ---- fewer heads than devices ---- */
-/* The head that each piece of the heads of q reads: piece i reads head i / (pieces / heads). */
-static ir_tensor head_of_piece(form *m) {
-  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->pieces)}};
-  ir_tensor piece = form_op(m, IR_OP_IOTA, NULL, 0, attrs);
-  return form_cast(m, form_binary(m, IR_OP_DIV, piece, number(m, m->pieces / m->heads)), IR_I64);
+/* ---- fewer heads than devices, or others than these divide ---- */
+/* The head that each part of the heads of q reads: part i reads head i / (parts / heads). */
+static ir_tensor head_of_part(form *m) {
+  ir_attr attrs[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->parts)}};
+  ir_tensor part = form_op(m, IR_OP_IOTA, NULL, 0, attrs);
+  return form_cast(m, form_binary(m, IR_OP_DIV, part, number(m, m->parts / m->heads)), IR_I64);
 }
 
-static ir_tensor heads_for_pieces(form *m, ir_tensor k, ir_tensor index) {
+/* Each device has those of its own heads of q: one, or a range of them. */
+static ir_tensor heads_for_parts(form *m, ir_tensor k, ir_tensor index) {
   ir_tensor both[2] = {k, index};
   ir_attr attr = {.given = true, .i = m->dim};
-  m->cuts[m->n_cuts++] = form_op(m, IR_OP_INDEX_SELECT, both, 2, &attr);
-  return m->cuts[m->n_cuts - 1];
+  ir_tensor heads = form_op(m, IR_OP_INDEX_SELECT, both, 2, &attr);
+  if (m->parts == m->pieces) m->cuts[m->n_cuts++] = heads;
+  else m->evened[m->n_evened++] = heads;
+  return heads;
 }
 
 /* Further results of the operation that makes `first`, named after those that they lead to. */
@@ -33,29 +36,31 @@ static const ir_tensor *more_results(form *m, ir_tensor first, uint32_t n) {
   return ir_op_at(m->f, ir_tensor_at(m->f, first)->def)->more;
 }
 
-/* The operation with its operands, but for keys and values of each piece. */
-static ir_tensor with_heads_for_pieces(form *m) {
-  ir_tensor all[IR_MAX_RANK], index = head_of_piece(m);
+/* The operation with its operands, but for keys and values of each part. */
+static ir_tensor with_heads_for_parts(form *m) {
+  ir_tensor all[IR_MAX_RANK], index = head_of_part(m);
   for (uint32_t k = 0; k < m->op.n_operands; k++) all[k] = m->op.operands[k];
-  for (uint32_t k = 1; k < 3; k++) all[k] = heads_for_pieces(m, all[k], index);
+  for (uint32_t k = 1; k < 3; k++) all[k] = heads_for_parts(m, all[k], index);
   return form_op(m, m->op.code, all, m->op.n_operands, attrs_of(m));
 }
 
 /*     y = sdpa(q[8 mesh.x, ..], k[2, ..], v)   on 4 devices
- *       =>   y = sdpa(q, index_select(k, [0, 0, 1, 1]), index_select(v, [0, 0, 1, 1])) */
+ *       =>   y = sdpa(q, index_select(k, [0, 0, 1, 1]), index_select(v, [0, 0, 1, 1]))
+ *     y = sdpa(q[6 mesh.x, ..], k[3, ..], v)   on 2 devices, of which each reads two heads
+ *       =>   y = sdpa(q, index_select(k, [0, 0, 1, 1, 2, 2]), ..), three for each of them */
 void form_heads(form *m) {
-  m->results[0] = with_heads_for_pieces(m);
+  m->results[0] = with_heads_for_parts(m);
   if (m->op.n_more) m->results[1] = *more_results(m, m->results[0], 1);
 }
 
-/* Gradients of the heads that pieces read, added up for each head: [.., pieces, s, e] as [..,
+/* Gradients of the heads that parts read, added up for each head: [.., parts, s, e] as [..,
  * heads, s, e]. */
-static ir_tensor added_by_head(form *m, ir_tensor pieces) {
+static ir_tensor added_by_head(form *m, ir_tensor parts) {
   uint32_t rank = form_rank(m) + 1;
-  ir_tensor all = form_keep(m, pieces, 1u << (m->dim + 1), rank);
+  ir_tensor all = form_keep(m, parts, 1u << (m->dim + 1), rank);
   ir_attr heads[2] = {{.given = true, .scalar = ir_scalar_const(form_scalars(m), m->heads)}};
   if (m->heads > 1) {
-    ir_tensor reads = form_keep(m, head_of_piece(m), ((1u << rank) - 1) & ~(1u << m->dim), rank);
+    ir_tensor reads = form_keep(m, head_of_part(m), ((1u << rank) - 1) & ~(1u << m->dim), rank);
     ir_tensor head = form_op(m, IR_OP_IOTA, NULL, 0, heads);
     head = form_keep(m, head, ((1u << rank) - 1) & ~(1u << (m->dim + 1)), rank);
     all = form_or_zero(m, form_binary(m, IR_OP_EQ, reads, head), all);
@@ -64,12 +69,12 @@ static ir_tensor added_by_head(form *m, ir_tensor pieces) {
 }
 
 /*     dq, dk, dv = sdpa_backward(q[8 mesh.x, ..], k[2, ..], v, ..)   on 4 devices: likewise, and
- *       =>   dk = sum(where(piece / 2 == head, dk of the piece, 0)), which is reduced across devices */
+ *       =>   dk = sum(where(part / 2 == head, dk of the part, 0)), which is reduced across devices */
 void form_heads_backward(form *m) {
-  m->results[0] = with_heads_for_pieces(m);
+  m->results[0] = with_heads_for_parts(m);
   if (m->op.n_more == 0) return;
-  const ir_tensor *pieces = more_results(m, m->results[0], m->op.n_more);
-  for (uint32_t k = 0; k < m->op.n_more; k++) m->results[1 + k] = added_by_head(m, pieces[k]);
+  const ir_tensor *parts = more_results(m, m->results[0], m->op.n_more);
+  for (uint32_t k = 0; k < m->op.n_more; k++) m->results[1 + k] = added_by_head(m, parts[k]);
 }
 
 /* ---- positions on different devices ---- */
@@ -177,7 +182,7 @@ static bool const_dim(const form *m, ir_tensor t, uint32_t dim, int64_t *n) {
   return ir_scalar_is_const(&m->f->module->scalars, ir_axis_size(m->f, dims[dim]), n);
 }
 
-/* Heads of q are cut into more pieces than k has heads, and each piece reads one of them. */
+/* Heads of q are cut into pieces, and those of k are not as many: parts of pieces read one of them each. */
 static bool wants_heads(form *m, uint32_t rank, void (*write)(form *)) {
   const ir_op_data *op = &m->op;
   int64_t heads, pieces;
@@ -190,14 +195,15 @@ static bool wants_heads(form *m, uint32_t rank, void (*write)(form *)) {
   if (!const_dim(m, op->operands[1], m->dim, &m->heads) || m->heads < 1) return false;
   if (!const_dim(m, op->operands[2], m->dim, &heads) || heads != m->heads) return false;
   if (!ir_scalar_is_const(&m->f->module->scalars, m->piece, &pieces) || pieces < 1) return false;
-  return m->heads < m->pieces && m->pieces % m->heads == 0;
+  m->parts = m->heads / ir_gcd(m->heads, m->pieces) * m->pieces;
+  return m->heads % m->pieces != 0;
 }
 
 /* Keys and values are cut along their positions; of few queries, results are fewer bytes than these. */
 static bool wants_positions(form *m, uint32_t rank) {
   const ir_op_data *op = &m->op;
-  int64_t queries, keys, wide = (int64_t)ir_dtype_size_bytes(m->wide);
-  int64_t size = (int64_t)ir_dtype_size_bytes(ir_tensor_at(m->f, op->operands[1])->dtype);
+  double wide = (double)ir_dtype_size_bytes(m->wide);
+  double size = (double)ir_dtype_size_bytes(ir_tensor_at(m->f, op->operands[1])->dtype);
   form values = *m;
   m->dim = values.dim = rank - 2;
   m->dims = 1u << m->dim;
@@ -205,9 +211,8 @@ static bool wants_positions(form *m, uint32_t rank) {
   if (ir_op_attr(op, "causal")->i || !form_has_pieces(m, op->operands[1])) return false;
   if (!form_has_pieces(&values, op->operands[2]) || values.mesh_axis != m->mesh_axis) return false;
   if (shard_is_cut(m->f, op->operands[0], 1u << m->mesh_axis)) return false;
-  if (!const_dim(m, op->operands[0], m->dim, &queries)) return false;
-  if (!const_dim(m, op->operands[1], m->dim, &keys)) return false;
-  return 2 * queries * wide < keys * size;
+  double queries = form_usual(m, form_sized(m, op->operands[0], m->dim));
+  return 2 * queries * wide < form_usual(m, m->length) * size;
 }
 
 static bool has_heads(const form *m, uint32_t rank) {
