@@ -1,4 +1,6 @@
 /* How much a resharding moves, and whether it is better before or after an operation. */
+#include <math.h>
+
 #include "shard/internal.h"
 
 static ir_scalars *scalars_of(const shard_ctx *c) { return &c->f->module->scalars; }
@@ -299,6 +301,16 @@ static bool expected(const shard_ctx *c, cost x, double *bytes) {
   if (!ir_module_expects(c->f->module, x.bytes, &value)) return false;
   *bytes = (double)value / (double)x.per;
   return true;
+}
+
+double shard_usual_before(shard_ctx *c, const ir_op_data *op, uint32_t brought) {
+  const ir_scalars *s = &c->f->module->scalars;
+  uint32_t first, count;
+  int64_t value = 0;
+  cost x = cost_before(c, op, brought, &first, &count);
+  const int64_t *usual = ir_module_usual(c->f->module, c->scratch);
+  bool known = ir_scalar_eval(s, x.bytes, usual, s->symbols.len, &value);
+  return known ? (double)value / (double)x.per : INFINITY;
 }
 
 bool shard_expected_before(shard_ctx *c, const ir_op_data *op, uint32_t brought, double *bytes) {

@@ -67,7 +67,7 @@ static bool find_classes(choosing *c) {
     if (k == SHARD_MAX_CLASSES) return false;
     if (k == n) first[n++] = f->scheduled.data[i];
     c->classes[f->scheduled.data[i].id] = (uint8_t)(k + 1);
-    if (has_input(f, op)) c->of_inputs |= (uint64_t)1 << k;
+    if (ir_op_is_product(op->code) && has_input(f, op)) c->of_inputs |= (uint64_t)1 << k;
   }
   return n > 0;
 }

@@ -5,6 +5,8 @@
  *       =>  q$1, k$1, v$1 = set(…);  y$1[h mesh.x, s, e] = sdpa(q$1, k$1, v$1);  y = set(y$1)
  *
  * Propagation does the same where the result is not placed yet. */
+#include <math.h>
+
 #include "schedule/schedule.h"
 #include "shard/decompose.h"
 
@@ -17,32 +19,29 @@ typedef struct turn {
   ir_axis to;       /* of the result */
 } turn;
 
-/* Of the whole line of devices, by the extents that are expected. */
-static bool expected_bytes(const decomposing *d, ir_tensor t, uint32_t mesh_axis, double *bytes) {
-  int64_t n;
+/* Of the whole line of devices, by the usual extents where none are expected. */
+static double bytes_of(const decomposing *d, ir_tensor t, uint32_t mesh_axis) {
+  const ir_scalars *s = &d->f->module->scalars;
+  const int64_t *usual = ir_module_usual(d->f->module, d->c->scratch);
+  int64_t n = 0;
   ir_scalar elements = shard_local_elements(d->c, t, 1u << mesh_axis);
-  if (!ir_module_expects(d->f->module, elements, &n)) return false;
-  *bytes = (double)n * (double)ir_dtype_size_bytes(ir_tensor_at(d->f, t)->dtype);
-  return true;
+  if (!ir_scalar_eval(s, elements, usual, s->symbols.len, &n)) return INFINITY;
+  return (double)n * (double)ir_dtype_size_bytes(ir_tensor_at(d->f, t)->dtype);
 }
 
 /* What a device receives if operands are exchanged, and results brought to where they are to be. */
-static bool cost_of_turn(const decomposing *d, const turn *t, double n, double *cost) {
-  double bytes;
+static double cost_of_turn(const decomposing *d, const turn *t, double n) {
   uint32_t mask = 1u << t->mesh_axis;
-  *cost = 0;
+  double cost = 0;
   for (uint32_t k = 0; k < t->op.n_operands; k++) {
     ir_tensor x = t->op.operands[k];
-    if (!x.id || !shard_is_cut(d->f, x, mask)) continue;
-    if (!expected_bytes(d, x, t->mesh_axis, &bytes)) return false;
-    *cost += bytes * (n - 1) / n / n;
+    if (x.id && shard_is_cut(d->f, x, mask)) cost += bytes_of(d, x, t->mesh_axis) * (n - 1) / n / n;
   }
   for (uint32_t k = 0; k < ir_op_n_results(&t->op); k++) {
     ir_tensor y = ir_op_result(&t->op, k);
-    if (!expected_bytes(d, y, t->mesh_axis, &bytes)) return false;
-    *cost += bytes * (n - 1) / n / (shard_is_cut(d->f, y, mask) ? n : 1);
+    cost += bytes_of(d, y, t->mesh_axis) * (n - 1) / n / (shard_is_cut(d->f, y, mask) ? n : 1);
   }
-  return true;
+  return cost;
 }
 
 /* Does no operand have to be moved along another mesh axis, or to another mesh? */
@@ -74,7 +73,6 @@ static bool find_operand(const decomposing *d, turn *t) {
 static bool find_turn(decomposing *d, ir_op o, turn *t) {
   const ir_func *f = d->f;
   const ir_tensor_data *y = ir_tensor_at(f, t->op.result);
-  double cost, before;
   uint32_t at;
   if (!shard_may_turn(&t->op) || ir_axes_streamed(f, y->now.loop)) return false;
   for (t->mesh_axis = 0; t->mesh_axis < ir_mesh_at(f, y->mesh)->rank; t->mesh_axis++) {
@@ -82,9 +80,9 @@ static bool find_turn(decomposing *d, ir_op o, turn *t) {
     if (!shard_turn_of(f, &t->op, y->mesh, t->mesh_axis, &at)) continue;
     t->to = y->now.loop.data[at];
     if (ir_axis_at(f, t->to)->kind == IR_AXIS_REDUCTION || !find_operand(d, t)) continue;
-    if (!differs_only_along(d, t) || !cost_of_turn(d, t, (double)n, &cost)) continue;
-    uint32_t brought = shard_copied_already(d, o);
-    if (shard_expected_before(d->c, &t->op, brought, &before) && cost < before) return true;
+    if (!differs_only_along(d, t)) continue;
+    double before = shard_usual_before(d->c, &t->op, shard_copied_already(d, o));
+    if (before < INFINITY && cost_of_turn(d, t, (double)n) < before) return true;
   }
   return false;
 }

@@ -178,11 +178,15 @@ static bool pays_to_turn(product *x, bool reduces) {
   return exchanged + (reduces ? 2 * reduced : 0) < without;
 }
 
-/* Keys and values are gathered without that; with it, queries and results are exchanged too. */
+/* Keys and values are gathered without that; with it, queries and results are exchanged too. For the usual extents, as
+ * all of them have positions, batches and heads. */
 static bool pays_to_turn_attention(product *x) {
-  double all = 0, keys = 0, bytes;
+  const int64_t *usual = ir_module_usual(x->f->module, &x->f->module->memory);
+  double all = 0, keys = 0;
   for (uint32_t k = 0; k < 3; k++) {
-    if (!find_bytes(x, x->op->operands[k], &bytes)) return false;
+    ir_tensor t = x->op->operands[k];
+    double bytes = ir_tensor_elements(x->f, t, usual);
+    bytes *= (double)ir_dtype_size_bytes(ir_tensor_at(x->f, t)->dtype);
     all += bytes * (k == 0 ? 2 : 1);
     keys += k == 0 ? 0 : bytes;
   }

@@ -234,5 +234,7 @@ bool shard_prefer_before(shard_ctx *c, const ir_op_data *op, uint32_t brought);
  * expected; false: not all are, or it cannot be done. */
 bool shard_expected_before(shard_ctx *c, const ir_op_data *op, uint32_t brought, double *bytes);
 bool shard_expected_after(shard_ctx *c, const ir_op_data *op, double *bytes);
+/* Those for operands, by the usual extents where none are expected. */
+double shard_usual_before(shard_ctx *c, const ir_op_data *op, uint32_t brought);
 
 #endif

@@ -40,10 +40,13 @@ bool shard_attention_meets(const ir_func *f, const ir_op_data *op, uint32_t mesh
   return false;
 }
 
-/* As far as that is known. */
+/* Provably, or as far as that is expected. */
 static bool devices_divide(const turning *t, ir_axis a) {
+  ir_module *m = t->f->module;
+  ir_scalar size = ir_axis_size(t->f, a), devices = ir_scalar_const(&m->scalars, t->devices);
   int64_t n;
-  return ir_module_expects(t->f->module, ir_axis_size(t->f, a), &n) && n > 0 && n % t->devices == 0;
+  if (ir_module_expects(m, size, &n)) return n > 0 && n % t->devices == 0;
+  return ir_func_divides((ir_func *)t->f, devices, size) == IR_TRUE; /* which only notes scalars */
 }
 
 /* Is the operand cut along the mesh axis, and how? */
