@@ -5,7 +5,8 @@
  *     y = slice(pad(x, [1, 1]), 0, v)            the same
  *     y = slice(cat(o, x), 0, v)                 y[0] is o
  *     y = cat(o, slice(x, 0, v - 1))             y[0] is o
- *     y = cat(slice(x, v - 1, v), slice(x, 0, v - 1))   y[0] is the last of x */
+ *     y = cat(slice(x, v - 1, v), slice(x, 0, v - 1))   y[0] is the last of x
+ *     y = slice(x, 1, v)                     as slice(pad(x, [-1, 1]), 0, v - 1), if pieces stay as long */
 #include "ir/build.h"
 #include "shard/form.h"
 
@@ -355,10 +356,12 @@ static ir_tensor moved_along(form *m, ir_tensor y, uint32_t dims, bool in_pieces
   return form_op(m, IR_OP_PAD, &y, 1, attrs);
 }
 
-/* Not moved over the ends of pieces. */
-static void write_same(form *m) {
-  m->results[0] = m->inside ? moved_along(m, m->source, m->inside, false)
-                            : form_op(m, IR_OP_SET, &m->source, 1, NULL);
+/* The result: `y`, moved along `inside` too, as far as it is kept. */
+static void end_with(form *m, ir_tensor y, bool new) {
+  if (m->kept.id) y = part(m, y, m->dim, constant(m, 0), m->kept);
+  else if (m->inside) y = moved_along(m, y, m->inside, false);
+  else if (!new) y = form_op(m, IR_OP_SET, &y, 1, NULL);
+  m->results[0] = y;
 }
 
 /* ---- pieces of unknown length ---- */
@@ -416,9 +419,7 @@ static void write_steps(form *m) {
     ir_tensor y = moved_by_one(m, from, all->n_steps + 1);
     all->steps[all->n_steps] = m->evened[m->n_evened++] = y;
   }
-  ir_tensor y = all->steps[n - 1];
-  m->results[0] =
-      m->inside ? moved_along(m, y, m->inside, false) : form_op(m, IR_OP_SET, &y, 1, NULL);
+  end_with(m, all->steps[n - 1], false);
 }
 
 /* What is left of each piece, and the first or last positions of its neighbour. Where it moves
@@ -427,7 +428,7 @@ static void write_steps(form *m) {
  * besides. */
 void form_shift(form *m) {
   if (m->shift == 0) {
-    write_same(m);
+    end_with(m, m->source, false); /* not moved over the ends of pieces */
     return;
   }
   if (moves_in_steps(m)) {
@@ -439,7 +440,7 @@ void form_shift(form *m) {
   ir_tensor stays = what_stays(m, own);
   ir_tensor moves = moved_along(m, what_comes(m, x), m->apart, true);
   ir_tensor y = form_in_axis(m, with_moved(m, stays, moves), form_rank(m), m->length);
-  m->results[0] = moved_along(m, y, m->inside, false);
+  end_with(m, y, true);
 }
 
 /* ---- several of one tensor ---- */
@@ -493,11 +494,39 @@ uint32_t form_share_shifts(form **forms, uint32_t n) {
 }
 
 /* ---- which are wanted ---- */
+bool form_shortens(const ir_func *f, const ir_op_data *op, uint32_t dim, int64_t pieces) {
+  form m = {.f = (ir_func *)f, .op = *op};
+  const ir_attr *steps = ir_op_attr(op, "steps");
+  int64_t before, after;
+  if (op->code != IR_OP_SLICE || (steps->given && steps->ints[dim] != 1)) return false;
+  if (!is_const(&m, length(&m, op->operands[0], dim), &before)) return false;
+  if (!is_const(&m, length(&m, op->result, dim), &after) || after >= before) return false;
+  return (before - 1) / pieces == (after - 1) / pieces && after > 0;
+}
+
+/* Positions that are dropped in front of pieces which stay as long. */
+static bool wants_shortened(form *m, uint32_t rank) {
+  change c = {0};
+  int64_t piece;
+  m->write = form_shift;
+  if (!slice_change(m, &m->op, rank, &c) || c.before == 0) return false;
+  m->source = m->op.operands[0];
+  m->dim = c.dim;
+  m->dims = 1u << c.dim;
+  m->shift = c.before;
+  m->kept = length(m, m->op.result, c.dim);
+  if (!form_has_ranges(m, m->source) || !form_both_cut(m->f, &m->op, c.dim)) return false;
+  m->fill = m->value = ir_number_int(0);
+  return form_shortens(m->f, &m->op, c.dim, m->pieces) && is_const(m, m->piece, &piece) &&
+         width(m) < piece;
+}
+
 static bool wants_slice(form *m, uint32_t rank) {
-  form step = *m;
-  if (m->op.code != IR_OP_SLICE || !form_wants_step(&step, rank))
-    return m->op.code == IR_OP_SLICE && form_wants_range(m, rank);
-  *m = step;
+  form step = *m, shortened = *m;
+  if (m->op.code != IR_OP_SLICE) return false;
+  if (form_wants_step(&step, rank)) *m = step;
+  else if (wants_shortened(&shortened, rank)) *m = shortened;
+  else return form_wants_range(m, rank);
   return true;
 }
 
