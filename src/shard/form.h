@@ -219,8 +219,10 @@ bool form_is_shift(form *m, uint32_t rank);
 void form_shift(form *m);
 /* The tensor that the operation shifts, all dimensions as long as before; none: it is no shift. */
 ir_tensor form_shifted(ir_func *f, const ir_op_data *op);
-/* Is the operation a slice of a few positions less along `dim`, so that as many pieces of both have the same length? */
-bool form_shortens(const ir_func *f, const ir_op_data *op, uint32_t dim, int64_t pieces);
+void form_lengthened(form *m); /* pad in front of pieces that stay as long */
+/* Is the operation a slice or pad of a few positions less or more along `dim`, so that as many pieces of both have the
+ * same length? */
+bool form_keeps_pieces(const ir_func *f, const ir_op_data *op, uint32_t dim, int64_t pieces);
 /* Is it written with shifts that have a form of their own? */
 bool form_needs_shifts(const form *m);
 /* Shifts of one tensor in one direction send what crosses ends of pieces once. Returns how many

@@ -6,7 +6,8 @@
  *     y = slice(cat(o, x), 0, v)                 y[0] is o
  *     y = cat(o, slice(x, 0, v - 1))             y[0] is o
  *     y = cat(slice(x, v - 1, v), slice(x, 0, v - 1))   y[0] is the last of x
- *     y = slice(x, 1, v)                     as slice(pad(x, [-1, 1]), 0, v - 1), if pieces stay as long */
+ *     y = slice(x, 1, v)                     as slice(pad(x, [-1, 1]), 0, v - 1), if pieces stay as long
+ *     y = pad(x, [1, 0])                     as pad(pad(x, [0, 1]), [1, -1]), likewise */
 #include "ir/build.h"
 #include "shard/form.h"
 
@@ -391,6 +392,7 @@ static bool moves_in_steps(const form *m) {
 }
 
 bool form_needs_shifts(const form *m) {
+  if (m->write == form_lengthened) return true;
   return m->write == form_shift && m->shift != 0 && (m->apart || moves_in_steps(m));
 }
 
@@ -420,6 +422,16 @@ static void write_steps(form *m) {
     all->steps[all->n_steps] = m->evened[m->n_evened++] = y;
   }
   end_with(m, all->steps[n - 1], false);
+}
+
+/*     y = pad(x, [1, 0])   =>   y$1 = pad(x, [0, 1]);  y = pad(y$1, [1, -1])   which has a form */
+void form_lengthened(form *m) {
+  ir_scalar longer = ir_scalar_sub(form_scalars(m), length(m, m->op.result, m->dim), m->length);
+  int64_t by = 0;
+  check(is_const(m, longer, &by));
+  ir_tensor y = padded(m, m->source, m->dim, 0, by, m->value);
+  m->evened[m->n_evened++] = y;
+  m->results[0] = padded(m, y, m->dim, m->shift, -m->shift, m->value);
 }
 
 /* What is left of each piece, and the first or last positions of its neighbour. Where it moves
@@ -494,14 +506,21 @@ uint32_t form_share_shifts(form **forms, uint32_t n) {
 }
 
 /* ---- which are wanted ---- */
-bool form_shortens(const ir_func *f, const ir_op_data *op, uint32_t dim, int64_t pieces) {
+/* Whether only the ends of dimension `dim` change. */
+static bool changes_ends(const ir_op_data *op, uint32_t dim) {
+  if (op->code == IR_OP_PAD) return true;
+  const ir_attr *steps = op->code == IR_OP_SLICE ? ir_op_attr(op, "steps") : NULL;
+  return steps && (!steps->given || steps->ints[dim] == 1);
+}
+
+bool form_keeps_pieces(const ir_func *f, const ir_op_data *op, uint32_t dim, int64_t pieces) {
   form m = {.f = (ir_func *)f, .op = *op};
-  const ir_attr *steps = ir_op_attr(op, "steps");
   int64_t before, after;
-  if (op->code != IR_OP_SLICE || (steps->given && steps->ints[dim] != 1)) return false;
+  if (!changes_ends(op, dim)) return false;
   if (!is_const(&m, length(&m, op->operands[0], dim), &before)) return false;
-  if (!is_const(&m, length(&m, op->result, dim), &after) || after >= before) return false;
-  return (before - 1) / pieces == (after - 1) / pieces && after > 0;
+  if (!is_const(&m, length(&m, op->result, dim), &after)) return false;
+  return before > 0 && after > 0 && before != after &&
+         (before - 1) / pieces == (after - 1) / pieces;
 }
 
 /* Positions that are dropped in front of pieces which stay as long. */
@@ -517,7 +536,7 @@ static bool wants_shortened(form *m, uint32_t rank) {
   m->kept = length(m, m->op.result, c.dim);
   if (!form_has_ranges(m, m->source) || !form_both_cut(m->f, &m->op, c.dim)) return false;
   m->fill = m->value = ir_number_int(0);
-  return form_shortens(m->f, &m->op, c.dim, m->pieces) && is_const(m, m->piece, &piece) &&
+  return form_keeps_pieces(m->f, &m->op, c.dim, m->pieces) && is_const(m, m->piece, &piece) &&
          width(m) < piece;
 }
 
@@ -536,10 +555,33 @@ static void brings_end(form *m) {
   m->enters = m->op.operands[m->shift < 0];
 }
 
+/* The only dimension whose length a pad changes, to one that leaves pieces as long, with something in front. */
+static bool wants_lengthened(form *m, uint32_t rank) {
+  const ir_attr *widths = ir_op_attr(&m->op, "widths");
+  uint32_t found = 0;
+  m->write = form_lengthened;
+  m->source = m->op.operands[0];
+  m->value = ir_op_attr(&m->op, "value")->number;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t before, after;
+    if (!is_const(m, widths->scalars[2 * i], &before)) return false;
+    if (!is_const(m, widths->scalars[2 * i + 1], &after)) return false;
+    if (before == 0 && after == 0) continue;
+    if (before <= 0 || after < 0) return false;
+    m->dim = i;
+    m->shift = before;
+    found++;
+  }
+  m->dims = 1u << m->dim;
+  return found == 1 && form_has_ranges(m, m->source) && form_both_cut(m->f, &m->op, m->dim) &&
+         form_keeps_pieces(m->f, &m->op, m->dim, m->pieces);
+}
+
 /* A few positions of each piece go to the next device, or the one before. */
 bool form_wants_shift(form *m, uint32_t rank) {
   int64_t piece;
-  if (!form_is_shift(m, rank)) return wants_slice(m, rank);
+  if (!form_is_shift(m, rank))
+    return m->op.code == IR_OP_PAD ? wants_lengthened(m, rank) : wants_slice(m, rank);
   m->write = form_shift;
   m->dims = 1u << m->dim;
   if (!form_has_ranges(m, m->source)) return false;

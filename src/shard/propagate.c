@@ -338,7 +338,7 @@ static void take_stepped(propagating *p, const ir_op_data *op, bool forward, ir_
 }
 
 /* Do both have pieces of one length along each mesh axis that cuts dimension `dim` of `from`? */
-static bool is_shortened(const propagating *p, const ir_op_data *op, ir_tensor from, uint32_t dim) {
+static bool keeps_pieces(const propagating *p, const ir_op_data *op, ir_tensor from, uint32_t dim) {
   shard_placement is;
   shard_placement_of(p->f, from, &is);
   bool any = false;
@@ -346,23 +346,23 @@ static bool is_shortened(const propagating *p, const ir_op_data *op, ir_tensor f
     const shard_axis *a = &is.axes[k];
     if (a->kind != SHARD_SHARDED || a->dim != dim) continue;
     int64_t n = ir_mesh_size(ir_mesh_at(p->f, is.mesh), k);
-    if (a->cut != SHARD_OUTER || a->nested || !form_shortens(p->f, op, dim, n)) return false;
+    if (a->cut != SHARD_OUTER || a->nested || !form_keeps_pieces(p->f, op, dim, n)) return false;
     any = true;
   }
   return any;
 }
 
-/* A slice without a few positions lies as what it is of, where pieces stay as long. */
-static void take_shortened(propagating *p, const ir_op_data *op, bool forward, ir_why why) {
+/* A slice or pad by a few positions lies as what it is of, where pieces stay as long. */
+static void take_resized(propagating *p, const ir_op_data *op, bool forward, ir_why why) {
   ir_axis x[IR_MAX_RANK], y[IR_MAX_RANK];
-  if (op->code != IR_OP_SLICE) return;
+  if (op->code != IR_OP_SLICE && op->code != IR_OP_PAD) return;
   ir_tensor from = forward ? op->operands[0] : op->result;
   ir_tensor to = forward ? op->result : op->operands[0];
   (void)ir_axes_dims(p->f, ir_tensor_at(p->f, op->operands[0])->now.logical, x);
   uint32_t rank = ir_axes_dims(p->f, ir_tensor_at(p->f, op->result)->now.logical, y);
   for (uint32_t i = 0; i < rank; i++) {
     link l = forward ? (link){x[i], y[i], false, true} : (link){y[i], x[i], false, true};
-    if (is_shortened(p, op, from, i)) take_along(p, from, to, &l, 1, why);
+    if (keeps_pieces(p, op, from, i)) take_along(p, from, to, &l, 1, why);
   }
 }
 
@@ -391,7 +391,7 @@ static void take_over(propagating *p, const ir_op_data *op, uint32_t k, bool for
   if (forward) take_gradient(p, op, k, why);
   if (k == 0) take_shifted(p, op, forward, why);
   if (k == 0) take_stepped(p, op, forward, why);
-  if (k == 0) take_shortened(p, op, forward, why);
+  if (k == 0) take_resized(p, op, forward, why);
   p->yields = 0;
 }
 
