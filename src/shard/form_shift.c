@@ -549,12 +549,6 @@ static bool wants_slice(form *m, uint32_t rank) {
   return true;
 }
 
-/* Where pieces may be shorter, which device has the end is not known: it is brought like anything that comes in. */
-static void brings_end(form *m) {
-  m->wraps = false;
-  m->enters = m->op.operands[m->shift < 0];
-}
-
 /* The only dimension whose length a pad changes, to one that leaves pieces as long, with something in front. */
 static bool wants_lengthened(form *m, uint32_t rank) {
   const ir_attr *widths = ir_op_attr(&m->op, "widths");
@@ -585,7 +579,7 @@ bool form_wants_shift(form *m, uint32_t rank) {
   m->write = form_shift;
   m->dims = 1u << m->dim;
   if (!form_has_ranges(m, m->source)) return false;
-  if (m->uneven && m->wraps) brings_end(m);
+  if (m->uneven && m->wraps) return false;
   m->fill = m->value;
   bool cut =
       (form_cuts_of(m->f, m->source, m->dim) & form_cuts_of(m->f, m->op.result, m->dim)) != 0;
