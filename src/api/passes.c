@@ -63,7 +63,10 @@ static status read_link(const weir_options *o, host_options *result) {
                                .flops_per_ns = speed.flops_per_ns,
                                .memory_bytes_per_ns = speed.bytes_per_ns,
                                .narrow_flops_per_ns = speed.narrow_flops_per_ns,
-                               .bf16_flops_per_ns = speed.bf16_flops_per_ns};
+                               .bf16_flops_per_ns = speed.bf16_flops_per_ns,
+                               .island = speed.island,
+                               .far_latency_ns = speed.far_latency_ns,
+                               .far_bytes_per_ns = speed.far_bytes_per_ns};
   return STATUS_OK;
 }
 

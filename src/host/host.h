@@ -48,8 +48,10 @@ const char *host_pipeline_text(host_pipeline form);
 typedef struct host_speed {
   double link_latency_ns, post_ns, link_bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
-  double narrow_flops_per_ns; /* products of f16 and bf16; 0: as f32 */
-  double bf16_flops_per_ns;   /* products of bf16; 0: as f16 */
+  double narrow_flops_per_ns;              /* products of f16 and bf16; 0: as f32 */
+  double bf16_flops_per_ns;                /* products of bf16; 0: as f16 */
+  double island;                           /* consecutive devices that the link connects; 0: all */
+  double far_latency_ns, far_bytes_per_ns; /* of the link to others; 0: as within */
 } host_speed;
 
 typedef struct host_options {

@@ -36,6 +36,22 @@ order_estimate *order_estimate_new(ir_func *h, const order_machine *machine, are
   return e;
 }
 
+bool order_knows_extents(const ir_func *h, arena *scratch) {
+  const ir_module *m = h->module;
+  uint32_t n = m->scalars.symbols.len;
+  int64_t *values = ir_module_usual(m, scratch), v;
+  for (uint32_t i = 0; i < n; i++)
+    if (m->scalars.symbols.data[i].kind == IR_SYMBOL_EXTENT)
+      values[i] = i < m->expected.len ? m->expected.data[i] : IR_UNBOUND;
+  for (uint32_t t = 1; t < h->tensors.len; t++) {
+    ir_axis dims[IR_MAX_RANK];
+    uint32_t rank = ir_tensor_dims(h, (ir_tensor){t}, dims);
+    for (uint32_t k = 0; k < rank; k++)
+      if (!ir_scalar_eval(&m->scalars, ir_axis_size(h, dims[k]), values, n, &v)) return false;
+  }
+  return true;
+}
+
 static int64_t value(const order_estimate *e, ir_scalar x, int64_t otherwise) {
   int64_t v;
   bool known = ir_scalar_eval(&e->h->module->scalars, x, e->symbols, e->n_symbols, &v);
@@ -96,6 +112,17 @@ static double op_ns(const order_estimate *e, const ir_op_data *op) {
   return e->m->launch_ns + fmax(compute, bytes / e->m->memory_bytes_per_ns);
 }
 
+/* Are the members of the first device's team on several islands? */
+static bool is_far(const order_estimate *e, const ir_instr_data *d) {
+  const ir_mesh_data *mesh = ir_mesh_at(e->h, d->team);
+  int64_t n = ir_mesh_size(mesh, d->team_axis), island = (int64_t)e->m->island, apart = 1;
+  bool far = false;
+  for (uint32_t k = 0; k < d->team_axis; k++) apart *= ir_mesh_size(mesh, k);
+  for (int64_t i = 1; island && i < n && !far; i++)
+    far = mesh->devices[i * apart] / island != mesh->devices[0] / island;
+  return far;
+}
+
 /* As a ring moves them; what is larger of both sides is the whole. */
 order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d) {
   double from = d->from.id ? order_bytes(e, d->from) : 0;
@@ -108,7 +135,10 @@ order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d) {
     bytes *= times * others;
     steps = times * fmax(1, n - 1);
   }
-  return (order_comm){e->m->post_ns + steps * e->m->latency_ns, bytes / e->m->bytes_per_ns};
+  bool far = is_far(e, d);
+  double latency_ns = far && e->m->far_latency_ns > 0 ? e->m->far_latency_ns : e->m->latency_ns;
+  double rate = far && e->m->far_bytes_per_ns > 0 ? e->m->far_bytes_per_ns : e->m->bytes_per_ns;
+  return (order_comm){e->m->post_ns + steps * latency_ns, bytes / rate};
 }
 
 static bool holds(const order_estimate *e, const ir_instr_data *d) {
@@ -141,4 +171,13 @@ void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, doub
   if (d->kind != IR_FOR) return;
   int64_t n = value(e, d->extent, 1);
   block_cost(e, &d->body, n > 0 ? (double)n : 0, work_ns, link_ns);
+}
+
+void order_find_costs(order_graph *g, const order_estimate *e) {
+  for (uint32_t i = 0; i < g->nodes.len; i++) {
+    order_node *n = &g->nodes.data[i];
+    n->work_ns = n->link_ns = 0;
+    for (uint32_t k = n->first; k < n->first + n->len; k++)
+      order_instr_cost(e, g->block->data[k], &n->work_ns, &n->link_ns);
+  }
 }

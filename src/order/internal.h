@@ -70,6 +70,8 @@ typedef struct order_graph {
 
 /* False: the program changes streams, or waits, in a way that this pass does not handle. */
 bool order_find_nodes(order_graph *g);
+/* All nodes have the places of the program again. */
+void order_reset(order_graph *g);
 /* Is the node one elementwise operation? */
 bool order_is_cheap(const order_graph *g, uint32_t node);
 
@@ -87,14 +89,31 @@ order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d);
 /* Adds up what the instruction computes, and how long its communications keep the link busy. */
 void order_instr_cost(const order_estimate *e, ir_instr i, double *work_ns, double *link_ns);
 
-/* ---- fill.c ---- */
-/* Changes the order of work so that there is work between posts and waits. A move after which fits() returns
- * false is undone. Needs estimates of all nodes. False: nothing moved. */
+/* Estimates work_ns and link_ns of all nodes. */
+void order_find_costs(order_graph *g, const order_estimate *e);
+/* Are all extents of the program numbers or expected ones? */
+bool order_knows_extents(const ir_func *h, arena *scratch);
+
+/* ---- timeline.c ---- */
+/* How long the nodes take in this order, by their estimates. */
+double order_total_ns(const order_graph *g, const order_numbers *written);
+
+/* ---- fetch.c ---- */
+/* A move of work after which fits() returns false is undone. */
 typedef bool order_fits(void *context);
+/* Moves work that belongs to fetches, so that each step is posted so many uses of other fetches before its own (at
+ * least 1). False: there is none. */
+bool order_fetch_ahead(order_graph *g, uint32_t ahead, order_fits *fits, void *context);
+
+/* ---- fill.c ---- */
+/* Changes the order of work so that there is work between posts and waits. Needs estimates of all nodes. False: nothing
+ * moved. */
 bool order_fill_waits(order_graph *g, order_fits *fits, void *context);
 
 /* ---- place.c ---- */
-/* Finds the order of work, and `place` of every node. */
-void order_place(order_graph *g, const order_estimate *e);
+/* Finds the order of work, and `place` of every node. `ahead`: for how many uses fetches in several steps are begun
+ * before their own; 0: the work in them keeps its place. What was found before is forgotten. False: there are
+ * no such fetches, and nothing was found. */
+bool order_place(order_graph *g, const order_estimate *e, uint32_t ahead);
 
 #endif

@@ -256,8 +256,8 @@ static void find_edges(order_graph *g) {
   }
 }
 
-static void count_work(order_graph *g) {
-  g->work = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t);
+void order_reset(order_graph *g) {
+  g->n_work = 0;
   for (uint32_t i = 0; i < g->nodes.len; i++) {
     g->nodes.data[i].place = g->n_work;
     if (g->nodes.data[i].kind == ORDER_WORK) g->work[g->n_work++] = i;
@@ -283,6 +283,7 @@ bool order_find_nodes(order_graph *g) {
   find_kinds(g);
   share_accesses(g);
   find_edges(g);
-  count_work(g);
+  g->work = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t);
+  order_reset(g);
   return true;
 }

@@ -5,9 +5,9 @@
 typedef struct writing {
   order_graph *g;
   ir_block done;
-  uint32_t
-      *written; /* by node: how many that are no names are written, this one included; 0: not yet */
-  uint32_t n;
+  /* By node: how many that are no names are written, this one included, and one more; 0: not yet. */
+  uint32_t *written;
+  order_numbers sequence; /* of these */
 } writing;
 
 static void write_node(writing *w, uint32_t i);
@@ -43,8 +43,8 @@ static void write_node(writing *w, uint32_t i) {
   write_uses(w, n);
   for (uint32_t k = n->first; k < n->first + n->len; k++)
     ir_block_add(w->g->h, &w->done, w->g->block->data[k]);
-  w->n += n->kind != ORDER_NAME;
-  w->written[i] = w->n + 1;
+  if (n->kind != ORDER_NAME) vec_push(w->g->scratch, &w->sequence, i);
+  w->written[i] = w->sequence.len + 1;
 }
 
 static uint32_t use_of(const order_graph *g, uint32_t i) {
@@ -116,28 +116,58 @@ static bool are_apart(const writing *w, const order_parts *parts, map *whole) {
   return all;
 }
 
-/* False: it cannot be ordered, or branches were taken apart in vain. */
-static bool try(ir_func *h, arena *scratch, map *whole, ir_block *result) {
+/* The program with the places that nodes have. */
+static writing write_placed(order_graph *g) {
+  writing w = {.g = g, .written = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t)};
+  write_all(&w);
+  check(w.done.len == g->block->len);
+  return w;
+}
+
+/* All devices do the same, so one says how long the program takes. */
+static bool has_one_mesh(const ir_func *h) { return h->meshes.len == 2; }
+
+/* The program in the order in which it is predicted to take least on the machine. Where extents are not known, there
+ * is nothing to predict: the order for the nominal machine. */
+static writing write_best(order_graph *g, const order_machine *machine) {
+  enum { MOST_AHEAD = 3 };
+  const double least_gain = 1.01;
+  (void)order_place(g, order_estimate_new(g->h, &order_nominal, g->scratch), 0);
+  writing best = write_placed(g);
+  if (!machine || !has_one_mesh(g->h) || !order_knows_extents(g->h, g->scratch)) return best;
+  const order_estimate *e = order_estimate_new(g->h, machine, g->scratch);
+  order_find_costs(g, e);
+  double best_ns = order_total_ns(g, &best.sequence);
+  for (uint32_t ahead = 0; ahead <= MOST_AHEAD && order_place(g, e, ahead); ahead++) {
+    writing w = write_placed(g);
+    double ns = order_total_ns(g, &w.sequence);
+    if (ns * least_gain >= best_ns) continue;
+    best = w;
+    best_ns = ns;
+  }
+  return best;
+}
+
+/* False: branches were taken apart in vain. */
+static bool try(ir_func *h, const order_machine *machine, arena *scratch, map *whole,
+                ir_block *result) {
   order_parts parts = order_split_branches(h, scratch, whole);
   order_graph g = {.h = h, .scratch = scratch, .block = &parts.block};
   *result = h->host->body;
   if (!order_find_nodes(&g)) return true;
-  order_place(&g, order_estimate_new(h, &order_nominal, scratch));
-  writing w = {.g = &g, .written = ARENA_ARRAY(scratch, g.nodes.len, uint32_t)};
-  write_all(&w);
-  check(w.done.len == parts.block.len);
+  writing w = write_best(&g, machine);
   if (!are_apart(&w, &parts, whole)) return false;
   *result = w.done;
   return true;
 }
 
-void order_program(ir_func *h, arena *scratch, bool *changed) {
+void order_program(ir_func *h, const order_machine *machine, arena *scratch, bool *changed) {
   ir_block result;
   map whole;
   map_init(&whole, scratch);
   *changed = false;
   if (!communicates(h)) return;
-  while (!try(h, scratch, &whole, &result)) continue;
+  while (!try(h, machine, scratch, &whole, &result)) continue;
   *changed = !is_same(&h->host->body, &result);
   h->host->body = result;
 }

@@ -15,20 +15,22 @@
 
 #include "ir/host.h"
 
-/* Reorders the program; `changed`: something moved. A program that changes streams in a way that lowering does
- * not is left as it is. */
-void order_program(ir_func *h, arena *scratch, bool *changed);
-
 /* The machine that times are estimated for. A communication keeps its link busy for post_ns, each of its steps for
  * latency_ns, and its bytes. */
 typedef struct order_machine {
   double latency_ns, post_ns, bytes_per_ns;
   double launch_ns, flops_per_ns, memory_bytes_per_ns;
-  double narrow_flops_per_ns; /* products of f16 and bf16; 0: as f32 */
-  double bf16_flops_per_ns;   /* products of bf16; 0: as f16 */
+  double narrow_flops_per_ns;              /* products of f16 and bf16; 0: as f32 */
+  double bf16_flops_per_ns;                /* products of bf16; 0: as f16 */
+  double island;                           /* consecutive devices that the link connects; 0: all */
+  double far_latency_ns, far_bytes_per_ns; /* of the link to others; 0: as within */
 } order_machine;
 /* A slow link beside a fast processor, so that communications are started generously early. */
 extern const order_machine order_nominal;
+
+/* Reorders the program; `changed`: something moved. A program that changes streams in a way that lowering does
+ * not is left as it is. `machine`: for which it is; NULL: not known. */
+void order_program(ir_func *h, const order_machine *machine, arena *scratch, bool *changed);
 
 /* Buckets: allreduces, reduce-scatters and allgathers of one team, reduction and dtype travel as one where that
  * saves time.

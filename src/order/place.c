@@ -157,6 +157,19 @@ static order_numbers find_fetches(const placing *x) {
   return list;
 }
 
+/* Is it an elementwise operation on what the work before it computes? They can be one kernel, if nothing is posted
+ * between them. */
+static bool continues(const placing *x, uint32_t place) {
+  if (place == 0 || place == x->g->n_work || !order_is_cheap(x->g, x->g->work[place])) return false;
+  const order_numbers *before = &node(x, x->g->work[place])->before;
+  bool reads = false;
+  for (uint32_t k = 0; k < before->len; k++) {
+    if (node(x, before->data[k])->kind != ORDER_WORK) return false;
+    reads = reads || before->data[k] == x->g->work[place - 1];
+  }
+  return reads;
+}
+
 /* Data is fetched just in time for its use, by the estimate, and not earlier: other communications may be more
  * urgent. But while the program waits for one, the next one is always under way. */
 static void place_fetches(placing *x) {
@@ -166,7 +179,7 @@ static void place_fetches(placing *x) {
     uint32_t i = list.data[k], use = use_of(x, i), latest = needed(x, i);
     uint32_t to = k > 0 ? use_of(x, list.data[k - 1]) : use;
     next = fmin(next, x->time[use]) - node(x, i)->link_ns;
-    while (to > 0 && x->time[to] > next) to--;
+    while (to > 0 && (x->time[to] > next || continues(x, to))) to--;
     approach(x, i, to < latest ? to : latest);
   }
 }
@@ -183,9 +196,7 @@ static void hoist_posts(placing *x) {
 static void measure(placing *x, const order_estimate *e) {
   order_graph *g = x->g;
   for (uint32_t i = 0; i < g->nodes.len; i++) {
-    order_node *n = node(x, i);
-    for (uint32_t k = n->first; k < n->first + n->len; k++)
-      order_instr_cost(e, g->block->data[k], &n->work_ns, &n->link_ns);
+    const order_node *n = node(x, i);
     const ir_instr_data *d = ir_instr_at(g->h, g->block->data[n->first]);
     if (d->kind == IR_ALLOCATE) x->bytes[d->tensor.id] = order_bytes(e, d->tensor);
     for (uint32_t k = 0; n->kind != ORDER_NAME && k < n->accesses.len; k++)
@@ -257,11 +268,11 @@ static bool fits_all(void *context) {
   return peak(x) <= x->limit;
 }
 
-static void fill_waits(placing *x) {
+static void fill_waits(placing *x, bool moved) {
   order_graph *g = x->g;
   uint32_t *places = ARENA_ARRAY(g->scratch, g->nodes.len, uint32_t);
   for (uint32_t i = 0; i < g->nodes.len; i++) places[i] = node(x, i)->place;
-  if (order_fill_waits(g, fits_all, x)) {
+  if (order_fill_waits(g, fits_all, x) || moved) {
     start_again(x);
   } else {
     for (uint32_t i = 0; i < g->nodes.len; i++) node(x, i)->place = places[i];
@@ -269,19 +280,23 @@ static void fill_waits(placing *x) {
   (void)peak(x);
 }
 
-void order_place(order_graph *g, const order_estimate *e) {
+bool order_place(order_graph *g, const order_estimate *e, uint32_t ahead) {
   placing x = {.g = g};
+  order_reset(g);
+  order_find_costs(g, e);
   x.live = ARENA_ARRAY(g->scratch, 2 * g->n_work + 1, double);
   x.bytes = ARENA_ARRAY(g->scratch, g->h->tensors.len, double);
   x.users = ARENA_ARRAY(g->scratch, g->h->tensors.len, order_numbers);
   x.time = ARENA_ARRAY(g->scratch, g->n_work + 1, double);
   measure(&x, e);
   set_limit(&x);
-  fill_waits(&x);
+  if (ahead && !order_fetch_ahead(g, ahead, fits_all, &x)) return false;
+  fill_waits(&x, ahead > 0);
   find_times(&x);
   sink_waits(&x, false);
   place_fetches(&x);
   hoist_posts(&x);
   sink_waits(&x, true);
   place_fetches(&x);
+  return true;
 }

@@ -17,12 +17,8 @@ static order_machine usual(void) {
 }
 
 status pass_buckets(ir_func *f, pass_ctx *ctx) {
-  const host_speed *s = &ctx->options->speed;
-  order_machine m = usual();
-  if (s->link_bytes_per_ns > 0)
-    m = (order_machine){s->link_latency_ns,     s->post_ns,          s->link_bytes_per_ns,
-                        s->launch_ns,           s->flops_per_ns,     s->memory_bytes_per_ns,
-                        s->narrow_flops_per_ns, s->bf16_flops_per_ns};
+  order_machine m;
+  if (!pass_order_machine(ctx, &m)) m = usual();
   order_fill_buckets(f, &m, ctx->scratch, &ctx->changed);
   return STATUS_OK;
 }
