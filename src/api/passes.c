@@ -66,7 +66,8 @@ static status read_link(const weir_options *o, host_options *result) {
                                .bf16_flops_per_ns = speed.bf16_flops_per_ns,
                                .island = speed.island,
                                .far_latency_ns = speed.far_latency_ns,
-                               .far_bytes_per_ns = speed.far_bytes_per_ns};
+                               .far_bytes_per_ns = speed.far_bytes_per_ns,
+                               .direct = speed.direct};
   return STATUS_OK;
 }
 

@@ -52,6 +52,7 @@ typedef struct host_speed {
   double bf16_flops_per_ns;                /* products of bf16; 0: as f16 */
   double island;                           /* consecutive devices that the link connects; 0: all */
   double far_latency_ns, far_bytes_per_ns; /* of the link to others; 0: as within */
+  double direct; /* 1: an allreduce takes 1.5 times the steps of others; 0: twice as many */
 } host_speed;
 
 typedef struct host_options {

@@ -135,6 +135,7 @@ order_comm order_comm_cost(const order_estimate *e, const ir_instr_data *d) {
     bytes *= times * others;
     steps = times * fmax(1, n - 1);
   }
+  if (way == IR_WAY_TWICE && e->m->direct > 0) steps *= 0.75;
   bool far = is_far(e, d);
   double latency_ns = far && e->m->far_latency_ns > 0 ? e->m->far_latency_ns : e->m->latency_ns;
   double rate = far && e->m->far_bytes_per_ns > 0 ? e->m->far_bytes_per_ns : e->m->bytes_per_ns;

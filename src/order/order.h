@@ -24,6 +24,7 @@ typedef struct order_machine {
   double bf16_flops_per_ns;                /* products of bf16; 0: as f16 */
   double island;                           /* consecutive devices that the link connects; 0: all */
   double far_latency_ns, far_bytes_per_ns; /* of the link to others; 0: as within */
+  double direct; /* 1: an allreduce takes 1.5 times the steps of others; 0: twice as many */
 } order_machine;
 /* A slow link beside a fast processor, so that communications are started generously early. */
 extern const order_machine order_nominal;

@@ -23,7 +23,8 @@ bool pass_order_machine(const pass_ctx *ctx, order_machine *result) {
                             .bf16_flops_per_ns = s->bf16_flops_per_ns,
                             .island = s->island,
                             .far_latency_ns = s->far_latency_ns,
-                            .far_bytes_per_ns = s->far_bytes_per_ns};
+                            .far_bytes_per_ns = s->far_bytes_per_ns,
+                            .direct = s->direct};
   return true;
 }
 

@@ -85,6 +85,9 @@ typedef struct rt_speed {
   /* Measured figures of GPUs, from which the link is made for the ranks that share them; 0: not known. */
   double host_bytes_per_ns, host_latency_ns, peer_bytes_per_ns, peer_latency_ns;
   double packs; /* 1: !reads_ahead */
+  /* 1: members of a team tell each other that they are there, and send to each other directly: two rounds, of an
+   * allreduce three. 0: rings, so that an allreduce takes twice as many steps as others. */
+  double direct;
   /* Devices 0 … per_host - 1, per_host … 2 * per_host - 1, … (0: all) share that many cores. 0: each has its own.
    * A communication of a device keeps a part of one busy. */
   double cores, per_host, comm_cores;

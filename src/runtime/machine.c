@@ -106,6 +106,8 @@ static status check_all(const reading *r) {
     return fail(STATUS_BAD_INPUT, "%s: cores takes a whole number", r->name);
   if (r->result.per_host != floor(r->result.per_host))
     return fail(STATUS_BAD_INPUT, "%s: per_host takes a whole number", r->name);
+  if (r->result.direct != floor(r->result.direct))
+    return fail(STATUS_BAD_INPUT, "%s: direct takes 0 or 1", r->name);
   if (r->result.packs != floor(r->result.packs))
     return fail(STATUS_BAD_INPUT, "%s: packs takes 0 or 1", r->name);
   return STATUS_OK;

@@ -100,6 +100,7 @@ static status measure(machine_call *c, rt_speed *s) {
   bool wakes = strcmp(c->key.comm, "tcp") == 0;
   s->link_latency_ns = wakes ? link.latency_ns : link.idle_ns;
   if (wakes) s->post_ns = 0;
+  s->direct = wakes;
   s->link_bytes_per_ns = link.bytes_per_ns;
   s->link_burst_bytes = link.burst_bytes;
   s->per_host = c->per_host;

@@ -65,6 +65,8 @@ static void test_errors(void) {
   expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\ncores = 1.5",
                "cores takes a whole");
   expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\nper_host = 2.5", "a whole number");
+  expect_error("f32_gflops = 1\nmemory_gb_s = 2\nlink_gb_s = 3\ndirect = 0.5",
+               "direct takes 0 or 1");
   expect_error("link_burst_kb = -1", "link_burst_kb takes 0 to 1e+06, not -1");
   expect_error("comm_cores = 2", "comm_cores takes 0 to 1, not 2");
   rt_speed m;

@@ -31,7 +31,10 @@ static void set_time(sim_op *op, const rt_speed *machine, const rt_post *p) {
   switch (ir_comm_info_of(p->kind)->way) {
   case IR_WAY_CHAIN: break;
   case IR_WAY_RING: pieces = steps; break;
-  case IR_WAY_TWICE: steps *= 2, pieces = steps / n; break;
+  case IR_WAY_TWICE:
+    pieces = 2 * steps / n;
+    steps *= machine->direct > 0 ? 1.5 : 2;
+    break;
   case IR_WAY_PAIR: steps = 1; break;
   }
   op->fixed_ns = machine->post_ns + steps * op->link.latency_ns;
