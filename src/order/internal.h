@@ -65,7 +65,8 @@ typedef struct order_graph {
   uint32_t *root;        /* by tensor id */
   uint32_t *definition; /* by tensor id: its NAME node + 1; 0: a parameter, or made inside a node */
   uint32_t n_work;
-  uint32_t *work; /* numbers of the WORK nodes */
+  uint32_t *work;     /* numbers of the WORK nodes */
+  double small_bytes; /* memory that may always be used */
 } order_graph;
 
 /* False: the program changes streams, or waits, in a way that this pass does not handle. */

@@ -130,13 +130,14 @@ static bool has_one_mesh(const ir_func *h) { return h->meshes.len == 2; }
 /* The program in the order in which it is predicted to take least on the machine. Where extents are not known, there
  * is nothing to predict: the order for the nominal machine. */
 static writing write_best(order_graph *g, const order_machine *machine) {
-  enum { MOST_AHEAD = 3 };
+  enum { MOST_AHEAD = 3, SMALL_BYTES = 64 << 10 };
   const double least_gain = 1.01;
   (void)order_place(g, order_estimate_new(g->h, &order_nominal, g->scratch), 0);
   writing best = write_placed(g);
   if (!machine || !has_one_mesh(g->h) || !order_knows_extents(g->h, g->scratch)) return best;
   const order_estimate *e = order_estimate_new(g->h, machine, g->scratch);
   order_find_costs(g, e);
+  g->small_bytes = SMALL_BYTES;
   double best_ns = order_total_ns(g, &best.sequence);
   for (uint32_t ahead = 0; ahead <= MOST_AHEAD && order_place(g, e, ahead); ahead++) {
     writing w = write_placed(g);

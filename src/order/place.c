@@ -231,14 +231,14 @@ static double peak(placing *x) {
 /* The limit of memory: what the program needs in its present order, plus the largest buffer of a communication, plus
  * a little for small buffers. Without that, small communications would be waited for early, and all before them. */
 static void set_limit(placing *x) {
-  const double and_small = 1 + 1.0 / 32;
+  const double small_part = 1.0 / 32;
   double largest = 0;
   for (uint32_t i = 0; i < x->g->nodes.len; i++) {
     const order_node *n = node(x, i);
     for (uint32_t k = 0; n->kind == ORDER_POST && k < n->accesses.len; k++)
       largest = fmax(largest, x->bytes[n->accesses.data[k].root]);
   }
-  x->limit = peak(x) + and_small * largest;
+  x->limit = peak(x) + largest + fmax(small_part * largest, x->g->small_bytes);
 }
 
 /* ---- the order of work ---- */
