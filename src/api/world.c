@@ -64,6 +64,7 @@ static status from_environment(rt_group **result) {
   mpi_launch mpi;
   torch_launch torch;
   if (mpi_launch_find(&mpi)) return mpi_group_of_launcher(&rt_comm_mpi, result);
+  TRY(torch_launch_check());
   if (torch_launch_find(&torch)) return mpi_group_of_launcher(&rt_comm_tcp, result);
   return fail(STATUS_UNAVAILABLE,
               "the environment names no ranks: start the program with mpirun or torchrun, or give "

@@ -27,17 +27,18 @@ static bool is_of_processes(const rt_comm_ops *ops) {
 }
 
 /* A program for one device runs in each process of torchrun by itself, unless more are asked for. */
-static const rt_comm_ops *default_backend(const session_place *p, bool has_program) {
+static const rt_comm_ops *default_backend(const session_place *p, bool is_together) {
   mpi_launch mpi;
   torch_launch torch;
   if (p->group) return p->group->ops;
   if (mpi_launch_find(&mpi)) return &rt_comm_mpi;
-  bool together = !has_program || p->world > 1;
-  return together && torch_launch_find(&torch) ? &rt_comm_tcp : &rt_comm_inproc;
+  return is_together && torch_launch_find(&torch) ? &rt_comm_tcp : &rt_comm_inproc;
 }
 
 static status choose(const char *name, bool has_program, session_place *p) {
-  p->ops = strcmp(name, "auto") == 0 ? default_backend(p, has_program) : rt_comm_find(name);
+  bool is_auto = strcmp(name, "auto") == 0, is_together = !has_program || p->world > 1;
+  p->ops = is_auto ? default_backend(p, is_together) : rt_comm_find(name);
+  if (!p->group && (is_auto ? is_together : p->ops == &rt_comm_tcp)) TRY(torch_launch_check());
   if (!p->ops) return fail(STATUS_BAD_USAGE, "there is no communication backend '%s'", name);
   if (p->group && p->ops != p->group->ops)
     return fail(STATUS_BAD_USAGE, "--comm %s, but the world that was given communicates by %s",

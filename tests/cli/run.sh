@@ -164,6 +164,16 @@ RANK=1 WEIR_MASTER_PORT=9 expect 3 'rank 0 was not found at 127.0.0.1' run examp
 RANK=0 expect 0 'ok: mm' verify "$mm"
 RANK=1 expect 0 '' verify "$mm"
 holds 'rank 1 prints nothing' test ! -s "$dir/.out"
+# Variables that name no rank, or no place to meet, are no silent run of one process alone.
+two="run examples/row_parallel_linear.weir -D t=6"
+RANK=5 expect 2 'RANK is 5 and WORLD_SIZE is 2: ranks are 0 to WORLD_SIZE - 1' $two
+RANK=-1 expect 2 'RANK is -1, which is no number' $two --comm tcp
+RANK=0 WORLD_SIZE=2x expect 2 'WORLD_SIZE is 2x, which is no number' $two
+MASTER_PORT=x RANK=0 expect 2 'MASTER_PORT is x, which is no number' $two
+MASTER_ADDR='' RANK=0 expect 2 'MASTER_ADDR, the address of rank 0, is not set' $two
+RANK=5 expect 0 '' $two --comm inproc
+# shellcheck disable=SC2086
+RANK=5 expect 0 'check: ' run "$mm" -D a=4x5 -D n=3 --check
 unset WORLD_SIZE MASTER_ADDR WEIR_MPI_START_SECONDS
 # Streams that the program marks and that are not used are told of, once, unless --quiet.
 tiny="examples/mlp_parallel.weir --fusion overlapped -D rows=8"

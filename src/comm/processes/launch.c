@@ -35,6 +35,35 @@ static bool number_of(const char *name, uint32_t *value) {
   return true;
 }
 
+static const char *text_of(const char *name) {
+  const char *text = getenv(name);
+  return text ? text : "";
+}
+
+/* One process is a world without an address. */
+static status check_ranks(const torch_launch *l) {
+  if (l->rank >= l->size)
+    return fail(STATUS_BAD_USAGE, "RANK is %u and WORLD_SIZE is %u: ranks are 0 to WORLD_SIZE - 1",
+                l->rank, l->size);
+  if (l->size < 2 || *text_of("MASTER_ADDR")) return STATUS_OK;
+  return fail(STATUS_BAD_USAGE,
+              "RANK is %u and WORLD_SIZE is %u, but MASTER_ADDR, the address of rank 0, is not set; "
+              "without other ranks: --comm inproc",
+              l->rank, l->size);
+}
+
+status torch_launch_check(void) {
+  static const char *names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"};
+  torch_launch l;
+  mpi_launch mpi;
+  uint32_t *values[] = {&l.rank, &l.size, &l.local, &l.port};
+  if (mpi_launch_find(&mpi) || !*text_of("RANK") || !*text_of("WORLD_SIZE")) return STATUS_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (*text_of(names[i]) && !number_of(names[i], values[i]))
+      return fail(STATUS_BAD_USAGE, "%s is %s, which is no number", names[i], text_of(names[i]));
+  return check_ranks(&l);
+}
+
 bool torch_launch_find(torch_launch *launch) {
   torch_launch l = {.address = getenv("MASTER_ADDR")};
   mpi_launch mpi;

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 typedef enum mpi_flavour { MPI_FLAVOUR_OPENMPI, MPI_FLAVOUR_MPICH } mpi_flavour;
 
 typedef struct mpi_launch {
@@ -28,5 +30,8 @@ typedef struct torch_launch {
 
 /* False: it started no process, or only one. Not looked for where there is an MPI launcher. */
 bool torch_launch_find(torch_launch *launch);
+
+/* BAD_USAGE: RANK and WORLD_SIZE are set, and are no rank of a world, or nothing says where rank 0 is. */
+status torch_launch_check(void);
 
 #endif
