@@ -772,7 +772,8 @@ weir_status weir_run_async(const weir_program *p, const weir_run_args *args, wei
  * called more than once. */
 weir_status weir_pending_wait(const weir_pending *r);
 /* True if the run has ended, and for NULL. Waits for the end, at most `timeout_ns`; 0: does not wait;
- * negative: without limit. */
+ * negative: without limit. In a callback of the same program it does not wait: later runs begin when the
+ * callback has returned. */
 bool weir_pending_poll(const weir_pending *r, int64_t timeout_ns);
 /* Asks the run to end: if it has not begun, it never does; if it has, it starts no more steps. It
  * then ends with WEIR_CANCELLED, and the content of outputs is undefined; the program is not

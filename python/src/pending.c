@@ -10,43 +10,66 @@ typedef struct pending {
 static PyObject *pending_type;
 static pending *self_of(PyObject *o) { return (pending *)o; }
 
-/* Waits for the end of the run: the arrays are in use until then. */
-static void dealloc(PyObject *o) {
-  PyTypeObject *type = Py_TYPE(o);
-  pending *p = self_of(o);
-  Py_BEGIN_ALLOW_THREADS;
-  (void)weir_pending_poll(p->run, -1);
+/* The program of the callback that the thread is in: later runs of it begin when the callback has returned. */
+static _Thread_local const PyObject *telling;
+
+/* Of a run that has ended. */
+static void drop(pending *p) {
+  PyTypeObject *type = Py_TYPE((PyObject *)p);
   weir_pending_destroy(p->run);
-  Py_END_ALLOW_THREADS;
   weir_py_side_drop(&p->in);
   weir_py_side_drop(&p->out);
   Py_XDECREF(p->program);
   Py_XDECREF(p->rest);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-  release(o);
+  release(p);
   Py_DECREF(type);
 }
 
-/* Called on the program's thread. An exception of the callable can only be reported. */
+static void drop_later(void *context) {
+  pending *p = context;
+  (void)weir_pending_poll(p->run, -1);
+  PyGILState_STATE gil = PyGILState_Ensure();
+  drop(p);
+  PyGILState_Release(gil);
+}
+
+/* The arrays are in use until the run has ended. A callback cannot wait for a later run: another thread does. If there is
+ * none, the arrays are kept for ever. */
+static void dealloc(PyObject *o) {
+  pending *p = self_of(o);
+  bool ended;
+  Py_BEGIN_ALLOW_THREADS;
+  ended = weir_pending_poll(p->run, -1);
+  Py_END_ALLOW_THREADS;
+  if (ended) drop(p);
+  else (void)PyThread_start_new_thread(drop_later, p);
+}
+
+/* Called on the program's thread, with (callable, program). An exception of the callable can only be reported. */
 static void call_back(void *context, weir_status st, const char *message) {
   (void)st, (void)message;
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *callable = context, *result = PyObject_CallNoArgs(callable);
+  PyObject *callable = PyTuple_GetItem(context, 0);
+  telling = PyTuple_GetItem(context, 1);
+  PyObject *result = PyObject_CallNoArgs(callable);
   if (!result) PyErr_WriteUnraisable(callable);
   Py_XDECREF(result);
-  Py_DECREF(callable);
+  Py_DECREF((PyObject *)context);
+  telling = NULL;
   PyGILState_Release(gil);
 }
 
 static weir_status start(pending *p, weir_run_args *a, PyObject *callable) {
   weir_status st;
   const weir_program *program = ((weir_py_program *)p->program)->program;
-  bool calls = callable != Py_None;
-  if (calls) Py_INCREF(callable);
+  PyObject *context = NULL;
+  if (callable != Py_None && !(context = PyTuple_Pack(2, callable, p->program)))
+    return WEIR_OUT_OF_MEMORY;
   Py_BEGIN_ALLOW_THREADS;
-  st = weir_run_async(program, a, calls ? call_back : NULL, callable, &p->run);
+  st = weir_run_async(program, a, context ? call_back : NULL, context, &p->run);
   Py_END_ALLOW_THREADS;
-  if (calls && st != WEIR_OK) Py_DECREF(callable);
+  if (st != WEIR_OK) Py_XDECREF(context);
   return st;
 }
 
@@ -81,16 +104,20 @@ PyObject *weir_py_start(PyObject *program, PyObject *args) {
   return NULL;
 }
 
-/* poll(seconds): waits up to so long, negative: without limit; has the run ended? Checks for Ctrl-C meanwhile. */
+/* poll(seconds): waits up to so long, negative: without limit; has the run ended? Checks for Ctrl-C meanwhile. Raises in a
+ * callback for which the run is a later one. */
 static PyObject *poll(PyObject *o, PyObject *args) {
   double seconds;
   bool ended;
   const double step = 0.05;
   if (!PyArg_ParseTuple(args, "d", &seconds)) return NULL;
+  const pending *p = self_of(o);
+  if (telling == p->program && seconds != 0 && !weir_pending_poll(p->run, 0))
+    return weir_py_raise(weir_pending_wait(p->run));
   for (double left = seconds;; left -= step) {
     double now = seconds < 0 || left > step ? step : left > 0 ? left : 0;
     Py_BEGIN_ALLOW_THREADS;
-    ended = weir_pending_poll(self_of(o)->run, (int64_t)(now * 1e9));
+    ended = weir_pending_poll(p->run, (int64_t)(now * 1e9));
     Py_END_ALLOW_THREADS;
     if (PyErr_CheckSignals() != 0) return NULL;
     if (ended || (seconds >= 0 && left <= step)) return PyBool_FromLong(ended);

@@ -244,6 +244,8 @@ static bool is_of_parent(const weir_pending *r) { return r->process != process_n
 bool weir_pending_poll(const weir_pending *pending, int64_t timeout_ns) {
   weir_pending *r = (weir_pending *)pending;
   if (!r || is_of_parent(r)) return true;
+  if (session_queue_is_mine(r->queue))
+    timeout_ns = 0; /* a later run begins when the caller returns */
   struct timespec until = timeout_ns > 0 ? time_after(timeout_ns) : (struct timespec){0};
   int late = 0;
   (void)pthread_mutex_lock(&r->lock);

@@ -394,6 +394,28 @@ class Async(unittest.TestCase):
             sys.unraisablehook = hook
         self.assertEqual(seen, [ZeroDivisionError])
 
+    def test_callbacks_begin_runs(self):
+        """A callback begins the next run and keeps nothing; it cannot wait for it."""
+        f, x, w = weir.compile(SUM), np.ones((3, 4), "f4"), np.ones(4, "f4")
+        ended, messages = threading.Event(), []
+
+        def again(left=20):
+            if left == 0:
+                later = f.run_async(x, w)
+                for wait in (later.wait, lambda: later.wait(60)):
+                    try:
+                        wait()
+                    except weir.ProgramError as e:
+                        messages.append(str(e))
+                ended.set()
+            else:
+                f.run_async(x, w, callback=lambda: again(left - 1))
+
+        again()
+        self.assertTrue(ended.wait(60))
+        self.assertEqual(len([m for m in messages if "waits for a later run" in m]), 2, messages)
+        np.testing.assert_array_equal(f(x, w)[1], np.full(3, 4))
+
     def test_logs_that_raise(self):
         """What callbacks of the log raise is told, and the call goes on."""
         seen, hook = [], sys.unraisablehook

@@ -296,6 +296,7 @@ static void from_inside(void *context, weir_status st, const char *message) {
   g->seen = st == WEIR_OK && weir_pending_wait(g->self->pending) == WEIR_OK;
   if (start(g->program, 0, g->later) != WEIR_OK) g->seen = -1;
   if (weir_pending_wait(g->later->pending) != WEIR_BAD_USAGE) g->seen = -2;
+  if (weir_pending_poll(g->later->pending, -1)) g->seen = -3;
   weir_program_destroy(g->program);
 }
 
