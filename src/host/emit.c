@@ -318,29 +318,52 @@ ir_tensor emit_destination(emitter *e, const op_plan *plan, uint32_t levels, ir_
   return at;
 }
 
-static void emit_computation(emitter *e, step *s) {
-  for (uint32_t k = 0; k < s->op->n_operands; k++) s->operands[k] = emit_operand(e, s, k);
-  if (s->plan->partial && !s->plan->unreduced) {
-    emit_partial_results(e, s);
+/* Slices of the own piece are taken where there is one, also of an operand that other devices have. */
+static bool slices_members_only(const emitter *e, const step *s) {
+  bool apart = false;
+  for (uint32_t k = 0; e->own && k < s->op->n_operands; k++) {
+    ir_tensor t = s->op->operands[k];
+    ir_mesh mesh = t.id ? ir_tensor_at(e->f, t)->mesh : (ir_mesh){0};
+    apart = apart || (mesh.id && !shard_same_devices(e->f, mesh, e->own->comm->from));
+  }
+  return apart;
+}
+
+/* Into the slice `to` of the result; none: into what the loops add up in. */
+static void emit_result(emitter *e, step *s, ir_tensor to) {
+  if (!to.id) {
+    emit_partial(e, s);
     return;
   }
-  emit_result_buffer(e, s);
-  ir_tensor to = {0};
-  if (!emit_has_reduction(s->plan))
-    to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
-  for (uint32_t k = 0; k < s->op->n_more; k++)
-    s->more[k] = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->more[k].id]);
+  ir_instr_data d = emit_compute(e, s, to);
+  if (s->op->n_more) ir_host_op_more(e->h, d.op, s->more, s->op->n_more);
+  if (s->plan->unreduced) d.why = s->plan->carried ? IR_RULE_LINEAR : IR_RULE_ADDEND;
+  emit_instr(e, &d);
+}
+
+static void emit_computation(emitter *e, step *s) {
+  ir_mesh mesh = ir_tensor_at(e->f, s->op->result)->mesh;
   host_guard g;
-  emit_guard(e, ir_tensor_at(e->f, s->op->result)->mesh, &g);
-  if (to.id) {
-    ir_instr_data d = emit_compute(e, s, to);
-    if (s->op->n_more) ir_host_op_more(e->h, d.op, s->more, s->op->n_more);
-    if (s->plan->unreduced) d.why = s->plan->carried ? IR_RULE_LINEAR : IR_RULE_ADDEND;
-    emit_instr(e, &d);
-  } else {
-    emit_partial(e, s);
+  bool early = slices_members_only(e, s);
+  bool reduces = s->plan->partial && !s->plan->unreduced;
+  if (early) {
+    emit_result_buffer(e, s);
+    emit_guard(e, mesh, &g);
   }
-  emit_unguard(e, &g, s->op->at);
+  for (uint32_t k = 0; k < s->op->n_operands; k++) s->operands[k] = emit_operand(e, s, k);
+  if (reduces) {
+    emit_partial_results(e, s);
+  } else {
+    emit_result_buffer(e, s);
+    ir_tensor to = {0};
+    if (!emit_has_reduction(s->plan))
+      to = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->result.id]);
+    for (uint32_t k = 0; k < s->op->n_more; k++)
+      s->more[k] = emit_destination(e, s->plan, s->plan->axes.len, e->buffer[s->op->more[k].id]);
+    if (!early) emit_guard(e, mesh, &g);
+    emit_result(e, s, to);
+  }
+  if (early || !reduces) emit_unguard(e, &g, s->op->at);
 }
 
 void emit_step(emitter *e, ir_op o) {
