@@ -157,10 +157,12 @@ static void open_loop_of(emitter *e, const op_plan *plan, ir_mesh mesh) {
   uint32_t level = e->depth, number = plan->loop[level];
   uint32_t anchor = block_at(e, level)->len;
   const own_first *own = &e->l->own[plan->loop[0]];
-  if (level == 0 && host_continues(e->l, number, e->loops[0].number)) anchor = e->loops[0].anchor;
+  bool continues = level == 0 && host_continues(e->l, number, e->loops[0].number);
+  if (continues) anchor = e->loops[0].anchor;
   else if (level == 0) begin_nest(e, plan, &anchor);
-  ir_scalar i = emit_new_variable(e, 0), turn = i;
-  ir_instr_data data = new_loop(i, iterations(e, plan, level));
+  ir_scalar i = emit_new_variable(e, 0), turn = i, n = iterations(e, plan, level);
+  /* Equal extents may be written differently, 3 and x.0: all phases have the streams of one of them. */
+  ir_instr_data data = new_loop(i, continues ? ir_instr_at(e->h, e->loops[0].loop)->extent : n);
   data.why = IR_RULE_LOOP;
   data.streamed = takes_turns(e, plan, level);
   ir_instr loop = ir_host_instr(e->h, &data);
