@@ -25,7 +25,7 @@
 typedef struct distribution {
   ir_func *h;
   ir_stream main;   /* the calling stream */
-  ir_scalar turns;  /* iterations that take turns, in all */
+  ir_scalar turns;  /* iterations that take turns, of the longest loop before a join */
   uint32_t *varies; /* by tensor id: number of the last loop whose iterations have one each */
   uint32_t n;       /* loops so far */
 } distribution;
@@ -143,14 +143,19 @@ static ir_instr inner_loop(const distribution *x, const ir_block *body) {
   return (ir_instr){0};
 }
 
+static ir_scalar turns_of(const distribution *x, ir_instr loop) {
+  const ir_instr_data *outer = ir_instr_at(x->h, loop);
+  ir_instr inner = inner_loop(x, &outer->body);
+  if (!inner.id) return outer->extent;
+  return ir_scalar_mul(scalars(x), outer->extent, ir_instr_at(x->h, inner)->extent);
+}
+
 static void set_streams(distribution *x, ir_instr loop) {
   ir_instr_data outer = *ir_instr_at(x->h, loop);
   ir_instr inner = inner_loop(x, &outer.body);
   ir_scalar i = outer.variable;
-  x->turns = outer.extent;
   ir_instr_data d = inner.id ? *ir_instr_at(x->h, inner) : outer;
   if (inner.id) {
-    x->turns = ir_scalar_mul(scalars(x), outer.extent, d.extent);
     i = ir_scalar_add(scalars(x), ir_scalar_mul(scalars(x), i, d.extent), d.variable);
   } else {
     x->n++;
@@ -173,6 +178,14 @@ static bool is_stream_loop(const distribution *x, const ir_block *block, uint32_
   return d->kind == IR_FOR && d->streamed;
 }
 
+/* Of the stream loops from k on that follow each other. */
+static ir_scalar most_turns(const distribution *x, const ir_block *block, uint32_t k) {
+  ir_scalar most = turns_of(x, block->data[k]);
+  while (is_stream_loop(x, block, ++k))
+    most = ir_scalar_max(scalars(x), most, turns_of(x, block->data[k]));
+  return most;
+}
+
 static uint32_t distribute_block(distribution *x, ir_block *block) {
   ir_block with = {0};
   uint32_t n = 0, from = UINT32_MAX; /* where the streams of the next loop begin */
@@ -183,6 +196,7 @@ static uint32_t distribute_block(distribution *x, ir_block *block) {
     if (d.kind == IR_CURRENT_STREAM) from = with.len;
     bool turns = d.kind == IR_FOR && d.streamed && (from < with.len || forked);
     if (turns) {
+      if (!forked) x->turns = most_turns(x, block, k);
       set_streams(x, at);
       if (!forked) fork_streams(x, &with, from, &d);
     } else if (d.kind == IR_FOR || d.kind == IR_IF) {
