@@ -193,13 +193,25 @@ static bool find_elsewhere(summing *s) {
   return false;
 }
 
-/* The reason of the first mark that cuts it. */
-static uint32_t why_cut(const ir_func *f, ir_tensor t) {
+/* The reason of the first mark that cuts it, or makes partial results of it. */
+static uint32_t why_marked(const ir_func *f, const form_term *t) {
   shard_placement p;
-  shard_placement_of(f, t, &p);
+  shard_placement_of(f, t->t, &p);
   for (uint32_t k = 0; k < p.rank; k++)
-    if (p.axes[k].kind == SHARD_SHARDED) return ir_axis_at(f, p.axes[k].loop)->why;
+    if (p.axes[k].kind == (t->elsewhere ? SHARD_SHARDED : SHARD_PARTIAL))
+      return ir_axis_at(f, p.axes[k].loop)->why;
   return 0;
+}
+
+static void begin_form(const summing *s, const ir_op_data *op, form *m) {
+  *m = (form){.ctx = s->c, .f = s->f, .rule = IR_RULE_TERMS, .op = *op};
+  for (uint32_t i = 0; i < s->n; i++) {
+    const form_term *t = &s->terms[i];
+    if (t->elsewhere) m->rule = IR_RULE_TERMS_ELSEWHERE;
+    if (t->elsewhere || (t->parts && !m->why)) m->why = why_marked(s->f, t);
+  }
+  m->n_terms = s->n;
+  m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
 }
 
 static bool wants_group(summing *s, const ir_op_data *op, form *m) {
@@ -207,14 +219,8 @@ static bool wants_group(summing *s, const ir_op_data *op, form *m) {
   s->n = s->n_sums = 0;
   if (is_streamed(s->f, s->root) || !find_terms(s, op, false, 0)) return false;
   if (!find_parts(s) && !find_elsewhere(s)) return false;
-  *m = (form){.ctx = s->c, .f = s->f, .write = form_sum, .rule = IR_RULE_TERMS, .op = *op};
-  for (uint32_t i = 0; i < s->n; i++) {
-    if (!s->terms[i].elsewhere) continue;
-    m->rule = IR_RULE_TERMS_ELSEWHERE;
-    m->why = why_cut(s->f, s->terms[i].t);
-  }
-  m->n_terms = s->n;
-  m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
+  begin_form(s, op, m);
+  m->write = form_sum;
   return true;
 }
 
@@ -279,9 +285,8 @@ static bool wants_apart(summing *s, const ir_op_data *op, form *m) {
     if (s->terms[i].parts != parts) s->terms[i].parts = 0;
   }
   if (!parts || !has_whole_rest(s)) return false;
-  *m = (form){.ctx = s->c, .f = s->f, .write = form_apart, .rule = IR_RULE_TERMS, .op = *op};
-  m->n_terms = s->n;
-  m->terms = arena_copy(s->c->scratch, s->terms, s->n * sizeof *s->terms);
+  begin_form(s, op, m);
+  m->write = form_apart;
   return true;
 }
 
