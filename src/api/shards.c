@@ -152,8 +152,7 @@ static status take_whole(join_state *j) {
 static status compare(join_state *j) {
   const session_ranks *r = j->ranks;
   for (uint32_t k = 0; k < r->n; k++)
-    if (j->pieces[r->first + k].present)
-      j->hashes[r->first + k] = ir_array_hash(&j->shards[k]);
+    if (j->pieces[r->first + k].present) j->hashes[r->first + k] = ir_array_hash(&j->shards[k]);
   uint64_t mine = j->hashes[r->first];
   if (r->n < r->world) TRY(session_ranks_exchange(r, &mine, j->hashes, sizeof mine));
   for (int64_t d = 0; d < r->world; d++) {
