@@ -3,11 +3,16 @@
  * At each position at which something is computed, what is in use there is compared with what would be in use at some
  * position without groups: first the same one, then those of the operations of the kernel, then all. If each tensor
  * that is in use only with groups has one as large that is in use only without, the peak is not above that of the
- * program without groups. If there is no such position, the kernel that is computed there, and all that keep something for
- * later, are found again with more care (careful.c). */
+ * program without groups. Before that, bytes are added up for the extents that are expected (ir_module_usual()): a position
+ * whose sum is not above the peak without groups is no peak. If neither holds, the kernel that is computed there, and all
+ * that keep something for later, are found again with more care (careful.c). */
+#include <math.h>
+
 #include "join/internal.h"
 
-enum { MOST_NEEDS = 256, MOST_STEPS = 20 * 1000 * 1000 };
+/* What a row kernel keeps beside its rows is not worth reading and writing them once more. */
+#define MOST_GROWTH (1 + 1.0 / 64)
+enum { MOST_NEEDS = 256, MOST_STEPS = 20 * 1000 * 1000, POOL_ALIGN = 64 };
 
 /* From position `first` to `end`, both included. */
 typedef struct span {
@@ -18,6 +23,7 @@ typedef struct span {
 typedef struct buffer {
   ir_tensor root;
   span apart, joined;
+  double bytes; /* for the usual extents */
 } buffer;
 
 typedef struct lists {
@@ -35,6 +41,9 @@ typedef struct look {
       *gone; /* by node: every reader computes it for itself; or is in its kernel, so that it needs no memory */
   uint32_t steps;
   bool marked;
+  int64_t *values; /* ir_module_usual() */
+  double *joined;  /* by position: bytes in use with groups */
+  double peak;     /* the most bytes in use without */
 } look;
 
 static bool has(const join_numbers *list, uint32_t n) {
@@ -80,12 +89,20 @@ static span joined_of(const look *x, ir_tensor root, span apart) {
   return apart;
 }
 
+/* In the pool. */
+static double bytes_of(const look *x, ir_tensor t) {
+  const ir_func *h = x->b->facts->h;
+  double bytes =
+      ir_tensor_elements(h, t, x->values) * (double)ir_dtype_size_bytes(ir_tensor_at(h, t)->dtype);
+  return ceil(bytes / POOL_ALIGN) * POOL_ALIGN;
+}
+
 static void add_buffer(look *x, ir_tensor t) {
   ir_tensor root = x->b->facts->root[t.id];
   if (!t.id || map_get(&x->known, root.id, 0)) return;
   map_put(&x->known, root.id, 1);
   if (!join_needs_memory(x->b, root) || !join_is_of_block(x->b, root)) return;
-  buffer found = {.root = root, .apart = apart_of(x, root)};
+  buffer found = {.root = root, .apart = apart_of(x, root), .bytes = bytes_of(x, root)};
   found.joined = joined_of(x, root, found.apart);
   vec_push(x->b->facts->scratch, &x->buffers, found);
 }
@@ -157,6 +174,43 @@ static bool is_covered(look *x, uint32_t to, uint32_t from) {
   return fits(x->b, &l);
 }
 
+/* ---- sums of bytes ---- */
+/* Adds the bytes to all positions of the span, to be summed up from the first. */
+static void put_span(double *sums, const span *s, double bytes) {
+  if (!s->used) return;
+  sums[s->first] += bytes;
+  sums[s->end + 1] -= bytes;
+}
+
+/* Of results that take the place of an operand: counted twice before. */
+static double in_place_bytes(const look *x, const ir_tensor *results, uint32_t n) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < n; i++) bytes += bytes_of(x, results[i]);
+  return bytes;
+}
+
+static void add_up(look *x) {
+  const join_block *b = x->b;
+  uint32_t len = b->block->len;
+  double *apart = ARENA_ARRAY(b->facts->scratch, len + 1, double), now = 0, with = 0;
+  x->joined = ARENA_ARRAY(b->facts->scratch, len + 1, double);
+  for (uint32_t i = 0; i < x->buffers.len; i++) {
+    const buffer *r = &x->buffers.data[i];
+    put_span(apart, &r->apart, r->bytes);
+    put_span(x->joined, &r->joined, r->bytes);
+  }
+  for (uint32_t at = 0; at < len; at++) {
+    ir_tensor results[JOIN_MAX_RESULTS];
+    uint32_t node = b->node_at[at], g = node ? b->nodes[node - 1].group : JOIN_NONE;
+    x->joined[at] = with += x->joined[at];
+    now += apart[at];
+    if (!node) continue;
+    x->joined[at] -= in_place_bytes(x, results, join_in_place(b, g, g, at, true, results));
+    double used = now - in_place_bytes(x, results, join_in_place_alone(b, node - 1, results));
+    if (used > x->peak) x->peak = used;
+  }
+}
+
 /* ---- all positions ---- */
 static bool is_candidate(const look *x, uint32_t at) {
   ir_instr_kind kind = join_instr(x->b, at)->kind;
@@ -166,7 +220,7 @@ static bool is_candidate(const look *x, uint32_t at) {
 static bool is_covered_somewhere(look *x, uint32_t at) {
   const join_block *b = x->b;
   uint32_t node = b->node_at[at];
-  if (is_covered(x, at, at)) return true;
+  if (x->joined[at] <= x->peak * MOST_GROWTH || is_covered(x, at, at)) return true;
   uint32_t n = node ? b->groups[b->nodes[node - 1].group].first : JOIN_NONE;
   for (; n != JOIN_NONE; n = b->nodes[n].next)
     if (is_covered(x, at, b->nodes[n].at)) return true;
@@ -224,7 +278,9 @@ bool join_find_excess(join_block *b) {
   map_init(&x.known, b->facts->scratch);
   x.dead = ARENA_ARRAY(b->facts->scratch, b->n_nodes, bool);
   x.gone = ARENA_ARRAY(b->facts->scratch, b->n_nodes, bool);
+  x.values = ir_module_usual(b->facts->h->module, b->facts->scratch);
   find_buffers(&x);
+  add_up(&x);
   for (uint32_t at = 0; at < b->block->len; at++) /* mutant: join_holds_memory */
     if (join_computes_at(b, at) && !is_covered_somewhere(&x, at)) mark_all(&x, at);
   return x.marked;
