@@ -46,10 +46,11 @@ static status check_ranks(const torch_launch *l) {
     return fail(STATUS_BAD_USAGE, "RANK is %u and WORLD_SIZE is %u: ranks are 0 to WORLD_SIZE - 1",
                 l->rank, l->size);
   if (l->size < 2 || *text_of("MASTER_ADDR")) return STATUS_OK;
-  return fail(STATUS_BAD_USAGE,
-              "RANK is %u and WORLD_SIZE is %u, but MASTER_ADDR, the address of rank 0, is not set; "
-              "without other ranks: --comm inproc",
-              l->rank, l->size);
+  return fail(
+      STATUS_BAD_USAGE,
+      "RANK is %u and WORLD_SIZE is %u, but MASTER_ADDR, the address of rank 0, is not set; "
+      "without other ranks: --comm inproc",
+      l->rank, l->size);
 }
 
 status torch_launch_check(void) {
