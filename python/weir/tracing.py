@@ -485,6 +485,13 @@ def _method(op: str, x: Tensor, *args, **keywords) -> Tensor:
     return _call(op, (x, *args), keywords)
 
 
+@functools.cache
+def _table_of_ops():
+    """By name: how it is called, "sum(x, [dims=], keepdim=false, empty=error)"."""
+    lines = [line for line in _weir.list("ops").splitlines() if line.strip()]
+    return {line.split()[0]: line[line.index(line.split()[0] + "("):] for line in lines}
+
+
 class _Ops:
     """Every operation of `weir list ops`: ops.matmul(a, b), ops.sum(x, dims=[1]), v, i = ops.topk(x, k=2)."""
 
@@ -501,10 +508,11 @@ class _Ops:
             return _call(op, args, keywords)
 
         call.__name__ = op
+        call.__doc__ = _table_of_ops().get(op)
         return call
 
     def __dir__(self):
-        return [line.split()[0] for line in _weir.list("ops").splitlines() if line.strip()]
+        return list(_table_of_ops())
 
 
 ops = _Ops()

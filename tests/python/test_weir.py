@@ -643,6 +643,11 @@ class Traced(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "is an integer: // divides it"):
             weir.fusion(lambda x: x * (1 / x.shape[0]), types={"x": "f32[n]"})
 
+    def test_operations_say_how_they_are_called(self):
+        self.assertIn("topk", dir(weir.ops))
+        self.assertTrue(weir.ops.topk.__doc__.startswith("topk(x, "))
+        self.assertIsNone(weir.ops.arange.__doc__)  # unknown: the call says what to write
+
     def test_looks_at_each_statement_once(self):
         """Shapes that are asked for on the way do not have the whole program parsed again."""
         def f(x: "f32[b, s, 64]", k: "i64[?, 3]"):
