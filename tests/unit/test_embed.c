@@ -179,6 +179,9 @@ static void test_torchrun(void) {
   EXPECT_CONTAINS(weir_error(), "rank 0 was not found at 127.0.0.1");
   weir_program_destroy(compile("comm", "inproc", WEIR_OK));
   setenv("WORLD_SIZE", "1", 1);
+  EXPECT(compile("comm", "auto", WEIR_BAD_USAGE) == NULL);
+  EXPECT_CONTAINS(weir_error(), "RANK is 1 and WORLD_SIZE is 1");
+  setenv("RANK", "0", 1);
   weir_program_destroy(compile("comm", "auto", WEIR_OK));
   unsetenv("RANK");
   (void)close(taken);
