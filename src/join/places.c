@@ -1,4 +1,4 @@
-/* Results that can be where an operand is: the rule of runtime/body.c and runtime/bind_place.c, told from symbolic
+/* Results that can be where an operand is: the rule of runtime/body.c and bind/place.c, told from symbolic
  * extents before there is a body. */
 #include <string.h>
 
