@@ -237,7 +237,7 @@ static void scatter_parts(lowering *l, const uses *u, ir_op o) {
 /* Goes in rounds, because a sum that takes parts is a reason to carry others to it. */
 void host_add_parts(lowering *l) {
   if (!l->shard) return;
-  uses u = {ir_func_reads(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch), true};
+  uses u = {ir_func_readers(l->f, &l->scratch), ir_module_usual(l->f->module, &l->scratch), true};
   for (uint32_t round = 0; u.changed && round < MOST_ROUNDS; round++) {
     u.changed = false;
     for (uint32_t i = 0; i < l->f->order.len; i++) {

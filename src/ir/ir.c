@@ -45,7 +45,7 @@ static void list_readers(const ir_func *f, ir_reads *r, arena *memory) {
   }
 }
 
-ir_reads ir_func_reads(const ir_func *f, arena *memory) {
+static ir_reads count_operands(const ir_func *f, arena *memory) {
   ir_reads r = {.n = ARENA_ARRAY(memory, f->tensors.len, uint32_t),
                 .reader = ARENA_ARRAY(memory, f->tensors.len, ir_op)};
   for (uint32_t i = 0; i < f->order.len; i++) {
@@ -55,8 +55,23 @@ ir_reads ir_func_reads(const ir_func *f, arena *memory) {
       r.reader[op->operands[k].id] = f->order.data[i];
     }
   }
+  return r;
+}
+
+static void count_outputs(const ir_func *f, ir_reads *r) {
+  for (uint32_t i = 0; i < f->outputs.len; i++) r->n[f->outputs.data[i].id]++;
+}
+
+ir_reads ir_func_reads(const ir_func *f, arena *memory) {
+  ir_reads r = count_operands(f, memory);
+  count_outputs(f, &r);
+  return r;
+}
+
+ir_reads ir_func_readers(const ir_func *f, arena *memory) {
+  ir_reads r = count_operands(f, memory);
   list_readers(f, &r, memory);
-  for (uint32_t i = 0; i < f->outputs.len; i++) r.n[f->outputs.data[i].id]++;
+  count_outputs(f, &r);
   return r;
 }
 

@@ -221,7 +221,9 @@ typedef struct ir_reads {
   uint32_t *from;
   ir_op *readers;
 } ir_reads;
+/* Without the lists, `from` and `readers`; with them. */
 ir_reads ir_func_reads(const ir_func *f, arena *memory);
+ir_reads ir_func_readers(const ir_func *f, arena *memory);
 
 /* The number of elements of t for these values of symbols (ir_module_usual()). */
 double ir_tensor_elements(const ir_func *f, ir_tensor t, const int64_t *values);

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/table.h"
 #include "session/memory.h"
 
 /* The piece of one tensor on one rank. `local` is dense memory of its own, allocated when it is needed
